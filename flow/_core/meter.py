@@ -1,0 +1,43 @@
+"""Counts and times of one node. The ledger is these counts, added up and compared."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Literal
+
+State = Literal["input", "ticket", "pool", "work", "output"]
+STATES: tuple[State, ...] = ("input", "ticket", "pool", "work", "output")
+
+
+@dataclass(slots=True)
+class Meter:
+    """What happened at a node so far.
+
+    Attributes:
+        taken: inputs leased and not given back.
+        finished: inputs whose attempt was committed.
+        emitted: outputs put on the edge behind it.
+        dropped: inputs dropped, by reason.
+        lost: values given up inside the node (a barrier's members), by reason.
+        retried: failures followed by a retry.
+        given_back: attempts given up by a cancel.
+        failures: by kind of error, the first traceback of each.
+        seconds: worker seconds by state.
+        recent: last outcomes, True for a drop, for the budget.
+    """
+
+    taken: int = 0
+    finished: int = 0
+    emitted: int = 0
+    dropped: Counter[str] = field(default_factory=Counter[str])
+    lost: Counter[str] = field(default_factory=Counter[str])
+    retried: int = 0
+    given_back: int = 0
+    failures: dict[str, str] = field(default_factory=dict[str, str])
+    seconds: dict[State, float] = field(default_factory=lambda: dict.fromkeys(STATES, 0.0))
+    recent: list[bool] = field(default_factory=list[bool])
+
+    def within_budget(self, dropped: bool, most: int, of: int) -> bool:
+        """Record an outcome; whether no more than ``most`` of the last ``of`` were drops."""
+        self.recent.append(dropped)
+        del self.recent[:-of]
+        return sum(self.recent) <= most

@@ -1,0 +1,297 @@
+"""The whole moment of a running graph, and every transition on it. Synchronous: between two calls nothing is half done."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._plan import Plan
+from .._policy import Failure
+from .._spec import NodeSpec
+from .cell import Cell
+from .channel import Channel
+from .freshness import Admission
+from .groups import Closed, Groups
+from .item import Item, Lease, Wake
+from .meter import Meter
+from .pools import Pools
+
+
+class NodeState:
+    """One node of a running graph.
+
+    Attributes:
+        spec: its declaration.
+        depth: distance from the sources.
+        input: edge before it, ``None`` for a source.
+        output: edge behind it, ``None`` for a sink.
+        meter: its counts and times.
+        groups: the pair's groups, for a repeat, a group, and every node between.
+        admission: for a repeat, its group and every node behind it up to the sink of a feedback edge with freshness.
+        cell: what the node reads.
+        ready: for a group, closed groups that wait for room.
+        turns: for a stage that keeps order, positions of the leases out.
+        on_turn: called when one of them ended; set by the node's workers.
+    """
+
+    __slots__ = ("admission", "cell", "depth", "groups", "input", "meter", "on_turn", "output", "ready", "spec", "turns")
+
+    def __init__(self, spec: NodeSpec, depth: int) -> None:
+        self.spec, self.depth = spec, depth
+        self.input: Channel | None = None
+        self.output: Channel | None = None
+        self.meter = Meter()
+        self.groups: Groups | None = None
+        self.admission: Admission | None = None
+        self.cell: Cell | None = None
+        self.ready: deque[Item] = deque()
+        self.turns: set[int] = set()
+        self.on_turn: Wake | None = None
+
+
+class State:
+    """All nodes, edges, pools, cells and groups.
+
+    Attributes:
+        commits: transitions so far that moved an item; the stall watch looks at it.
+        complete: whether the run has all it was asked for, so that what is still on its way is surplus.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        spec = plan.spec
+        depths = spec.depths()
+        self.plan = plan
+        self.nodes: dict[str, NodeState] = {name: NodeState(node, depths[name]) for name, node in spec.nodes.items()}
+        self.pools = Pools(spec.pools)
+        self.cells: dict[str, Cell] = {name: Cell(name) for name in spec.cells}
+        self.commits = 0
+        self.complete = False
+        self._connect(plan)
+        self._pair(plan)
+        self._admit(plan)
+
+    def _connect(self, plan: Plan) -> None:
+        for edge in plan.spec.edges:
+            bound = plan.capacities[edge.name]
+            assert bound.items is not None
+            channel = Channel(edge.name, bound.items, bound.cost, bound.measure)
+            self.nodes[edge.source].output = channel
+            self.nodes[edge.target].input = channel
+        for node in self.nodes.values():
+            if node.spec.reads is not None:
+                node.cell = self.cells[node.spec.reads]
+
+    def _pair(self, plan: Plan) -> None:
+        for name, node in self.nodes.items():
+            if node.spec.kind == "group":
+                groups = Groups(node.spec.missing)
+                for inside in self._back_to(plan, name):
+                    self.nodes[inside].groups = groups
+
+    def _admit(self, plan: Plan) -> None:
+        for feedback in plan.spec.feedback:
+            collect = plan.spec.nodes[feedback.source].collect
+            if feedback.freshness is None or collect is None:
+                continue
+            path = self._back_to(plan, feedback.source)
+            groups = self.nodes[path[-1]].groups
+            assert groups is not None
+
+            def version_of(birth: int, groups: Groups = groups) -> int | None:
+                return groups.open[birth].version if birth in groups.open else None
+
+            admission = Admission(feedback.freshness, collect.items, collect.steps, version_of)
+            for name in path:
+                self.nodes[name].admission = admission
+
+    def _back_to(self, plan: Plan, name: str) -> list[str]:
+        """Names from a node back to the repeat that belongs to it."""
+        target = plan.spec.opener(name)
+        path = [name]
+        while path[-1] != target:
+            path.append(plan.spec.before(path[-1])[0].source)
+        return path
+
+    def lease(self, node: NodeState, index: int = 0) -> Lease:
+        """Begin an attempt: take an item and stamp it with the version in force."""
+        assert node.input is not None
+        lease = node.input.take(index)
+        node.meter.taken += 1
+        if node.spec.order == "input":
+            node.turns.add(lease.position)
+        if node.cell is not None:
+            lease.version = node.cell.version
+            if node.groups is not None and lease.item.member is not None:
+                node.groups.dispatched(lease.item.birth, lease.item.member, lease.version)
+        return lease
+
+    def has_turn(self, node: NodeState, lease: Lease) -> bool:
+        """Whether nothing older than this lease is out or waiting, so that its outputs may leave in order."""
+        assert node.input is not None
+        oldest = node.input.oldest
+        return lease.position == min(node.turns) and (oldest is None or oldest > lease.position)
+
+    def orphaned(self, node: NodeState, item: Item) -> bool:
+        """Whether an item belongs to a group that is closed already, so that work on it is lost."""
+        return item.member is not None and node.groups is not None and item.birth not in node.groups.open
+
+    def give_back(self, node: NodeState, lease: Lease) -> None:
+        """End an attempt that was cancelled: the item returns to its place."""
+        assert node.input is not None
+        self._end_turn(node, lease)
+        node.input.give_back(lease)
+        node.meter.taken -= 1
+        node.meter.given_back += 1
+
+    def emit(self, node: NodeState, items: Sequence[Item]) -> None:
+        """Put items made without an input: by a source, or a retry issued again."""
+        assert node.output is not None
+        node.output.put(items)
+        node.meter.emitted += len(items)
+        self.commits += 1
+
+    def commit(self, node: NodeState, lease: Lease, outputs: Sequence[Item]) -> None:
+        """End an attempt that succeeded: the input is settled and the outputs are on the edge, in one step."""
+        assert node.input is not None
+        if not outputs and node.output is not None and (lease.item.member is not None or node.admission is not None):
+            self.drop(node, lease, "no output")
+            return
+        self._end_turn(node, lease)
+        node.input.settle(lease)
+        node.meter.finished += 1
+        if node.output is not None and outputs:
+            node.output.put(outputs)
+            node.meter.emitted += len(outputs)
+        self.commits += 1
+
+    def drop(self, node: NodeState, lease: Lease, reason: str, failure: Failure | None = None) -> None:
+        """End an attempt for good: counted by reason, reported to the item's barrier, its ticket returned."""
+        assert node.input is not None
+        self._end_turn(node, lease)
+        node.input.settle(lease)
+        node.meter.dropped[reason] += 1
+        self.commits += 1
+        item = lease.item
+        if item.member is not None and node.groups is not None:
+            self._close(node, node.groups.report(item, failure or Failure(reason, reason)))
+        elif node.admission is not None and node.spec.kind != "repeat":
+            node.admission.drop(item.birth)
+
+    def open_group(self, node: NodeState, lease: Lease) -> list[Item]:
+        """Begin a group from a leased item; the members are to be committed in the same moment."""
+        assert node.groups is not None
+        members = node.groups.begin(lease.item, node.spec.size)
+        if node.admission is not None:
+            node.admission.opened(members[0].birth)
+        return members
+
+    def absorb(self, node: NodeState, lease: Lease) -> None:
+        """A member reached its barrier."""
+        assert node.input is not None
+        assert node.groups is not None
+        node.input.settle(lease)
+        node.meter.finished += 1
+        self.commits += 1
+        late = node.groups.late
+        self._close(node, node.groups.report(lease.item, None))
+        if node.groups.late > late:
+            node.meter.lost["late"] += 1
+        elif lease.item.failed is not None:
+            node.meter.lost[lease.item.failed] += 1
+
+    def release_ready(self, node: NodeState) -> Item:
+        """Put the oldest closed group on the edge; the caller has seen that it fits."""
+        item = node.ready.popleft()
+        self.emit(node, [item])
+        return item
+
+    def _close(self, node: NodeState, closed: Closed | None) -> None:
+        if closed is None:
+            return
+        barrier = next(n for n in self.nodes.values() if n.spec.kind == "group" and n.groups is node.groups)
+        if closed.item is not None:
+            barrier.ready.append(closed.item)
+            if barrier.admission is not None:
+                barrier.admission.gathered(closed.birth, closed.item.version)
+        else:
+            barrier.meter.dropped[closed.reason] += 1
+            if closed.discarded:
+                barrier.meter.lost["group dropped"] += closed.discarded
+            if barrier.admission is not None:
+                barrier.admission.drop(closed.birth)
+        if barrier.input is not None and barrier.input.on_item is not None:
+            barrier.input.on_item()
+        if node.groups is not None and node.groups.on_retry is not None:
+            node.groups.on_retry()
+
+    def take_for_step(self, node: NodeState, index: int) -> Lease:
+        """A collecting sink takes an item into the step under way."""
+        lease = self.lease(node, index)
+        if node.admission is not None:
+            node.admission.take(lease.item.birth)
+        return lease
+
+    def give_back_step(self, node: NodeState, leases: Sequence[Lease]) -> None:
+        """The step under way was given up: its items return."""
+        for lease in reversed(leases):
+            self.give_back(node, lease)
+            if node.admission is not None:
+                node.admission.give_back(lease.item.birth, lease.item.version)
+
+    def commit_step(self, node: NodeState, leases: Sequence[Lease]) -> None:
+        """A step is complete: its items are settled."""
+        assert node.input is not None
+        for lease in leases:
+            node.input.settle(lease)
+        node.meter.finished += len(leases)
+        node.meter.emitted += 1
+        if node.admission is not None:
+            node.admission.trained([lease.item.birth for lease in leases])
+        self.commits += 1
+
+    def _end_turn(self, node: NodeState, lease: Lease) -> None:
+        if node.spec.order == "input":
+            node.turns.remove(lease.position)
+            if node.on_turn is not None:
+                node.on_turn()
+
+    def faults(self) -> list[str]:
+        """Counts that do not add up, as text; empty when the ledger balances."""
+        found: list[str] = []
+        for name, node in self.nodes.items():
+            meter = node.meter
+            if node.input is not None:
+                ended = meter.finished + sum(meter.dropped.values()) - self._group_drops(node)
+                if meter.taken != ended + node.input.leased:
+                    found.append(f"{name}: took {meter.taken}, but {ended} ended and {node.input.leased} are out")
+                if node.input.put_count != meter.taken + len(node.input):
+                    found.append(
+                        f"{node.input.name}: {node.input.put_count} put, {meter.taken} taken and {len(node.input)} waiting"
+                    )
+            if node.admission is not None and node.admission.held > node.admission.capacity:
+                found.append(f"{name}: {node.admission.held} of {node.admission.capacity} tickets are out")
+        for pool, size in self.pools.sizes.items():
+            if self.pools.free[pool] > size:
+                found.append(f"pool {pool}: {self.pools.free[pool]} of {size} units are free")
+        return found
+
+    def leftovers(self) -> Mapping[str, int]:
+        """Items that are in no terminal state, by place; empty when a run is complete."""
+        places: dict[str, int] = {}
+        for name, node in self.nodes.items():
+            if node.input is not None:
+                places[node.input.name] = len(node.input)
+                places[f"{name} (leased)"] = node.input.leased
+            if node.spec.kind == "group" and node.groups is not None:
+                places[f"{name} (open groups)"] = len(node.groups.open)
+                places[f"{name} (waiting for room)"] = len(node.ready)
+        return {place: count for place, count in places.items() if count}
+
+    @staticmethod
+    def _group_drops(node: NodeState) -> int:
+        # A barrier counts dropped groups among its drops; they are no inputs of its own.
+        return sum(node.meter.dropped.values()) if node.spec.kind == "group" else 0
+
+
+def values(items: Sequence[Item]) -> list[Any]:
+    """What the stages see of items."""
+    return [item.value for item in items]

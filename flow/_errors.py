@@ -1,0 +1,106 @@
+"""Every error the engine raises.
+
+FlowError
+├── BuildError          (ValueError)    the graph cannot run; all faults at once
+├── StageFailed         (RuntimeError)  a stage failed an item and its policy is to end the run
+├── BudgetExceeded      (RuntimeError)  a stage dropped more items than its policy allows
+├── DeadlineExceeded    (TimeoutError)  one attempt took longer than its deadline: that item's failure
+├── CancelledInside     (RuntimeError)  user code raised a cancellation nobody asked for: that item's failure
+├── Stalled             (TimeoutError)  nothing was committed for too long; carries the report
+└── LedgerError         (RuntimeError)  items do not add up: a fault of the engine itself
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class FlowError(Exception):
+    """Base of every error of the engine."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong with a graph.
+
+    Attributes:
+        rule: number of the rule it breaks, such as ``B2``.
+        path: where in the graph, such as ``grpo.rewards.in``.
+        expected: what would be right.
+        got: what was found.
+        where: the user's own ``file:line``, or empty.
+        remedy: what to do.
+    """
+
+    rule: str
+    path: str
+    expected: str
+    got: str
+    where: str
+    remedy: str
+
+    def __str__(self) -> str:
+        place = f"  ({self.where})" if self.where else ""
+        return (
+            f"[{self.rule}] {self.path}{place}\n     expected  {self.expected}\n     got       {self.got}\n"
+            f"     to do     {self.remedy}"
+        )
+
+
+class BuildError(FlowError, ValueError):
+    """Raised by ``Graph.build`` with every fault of the graph, root causes first."""
+
+    def __init__(self, graph: str, faults: Sequence[Fault]) -> None:
+        self.graph = graph
+        self.faults = tuple(faults)
+        count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+        super().__init__(f"graph '{graph}' cannot be built: {count}\n\n" + "\n\n".join(map(str, faults)))
+
+
+class StageFailed(FlowError, RuntimeError):
+    """Raised by a run when a stage failed an item for good. The cause is chained."""
+
+    def __init__(self, node: str, path: tuple[int, ...], retry: int, attempt: int, cause: BaseException) -> None:
+        self.node, self.path, self.retry, self.attempt = node, path, retry, attempt
+        super().__init__(
+            f"stage '{node}' failed at item {format_path(path)} (retry {retry}, attempt {attempt}): "
+            f"{type(cause).__name__}: {cause}"
+        )
+        self.__cause__ = cause
+
+
+class BudgetExceeded(FlowError, RuntimeError):
+    """Raised by a run when a stage dropped too large a share of its items, as when the server behind it is down."""
+
+    def __init__(self, node: str, dropped: int, of: int, most: int, last: str) -> None:
+        self.node = node
+        super().__init__(
+            f"stage '{node}' dropped {dropped} of its last {of} items; its budget is {most} (Drop(most={most}, of={of})). "
+            f"The last reason was: {last}. Repair what the stage calls, or raise the budget."
+        )
+
+
+class DeadlineExceeded(FlowError, TimeoutError):
+    """An attempt ran longer than the deadline of its node."""
+
+    def __init__(self, node: str, deadline_s: float) -> None:
+        super().__init__(f"an attempt of '{node}' took longer than its deadline of {deadline_s:g} s")
+
+
+class CancelledInside(FlowError, RuntimeError):
+    """User code let a cancellation escape that nobody had asked for, as some clients do on a timeout."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__(f"an attempt of '{node}' ended in a cancellation that came from inside the stage")
+
+
+class Stalled(FlowError, TimeoutError):
+    """Raised by a run in which nothing was committed for too long. ``str()`` is the stall report."""
+
+
+class LedgerError(FlowError, RuntimeError):
+    """Raised when the counts of a run do not add up."""
+
+
+def format_path(path: tuple[int, ...]) -> str:
+    """Write the identity of an item as it stands in reports: ``12.3``."""
+    return ".".join(map(str, path)) or "-"

@@ -1,0 +1,134 @@
+"""One worker's time: in which state it is, since when, and the same as slices in the trace.
+
+The only place where time is attributed, so the shares of a stage add up to its worker time. Spans opened by tasks that a
+stage starts itself get tracks of their own, since slices of one track must nest.
+"""
+
+import asyncio
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ._core.meter import Meter, State
+from .trace import Recorder
+
+_SLICES: Mapping[State, str] = {
+    "input": "wait for input", "ticket": "wait for ticket", "pool": "wait for pool", "output": "wait for room",
+}  # fmt: skip
+
+
+class Lane:
+    """Time and trace of one worker.
+
+    Attributes:
+        node: name of its node.
+        state: what it does now.
+        since: loop time since when.
+        detail: what it waits for or works on, for the stall report.
+    """
+
+    __slots__ = (
+        "_clock", "_free", "_meter", "_name", "_parent", "_recorder", "_stacks", "_task", "_track", "detail", "node",
+        "since", "state",
+    )  # fmt: skip
+
+    def __init__(
+        self, node: str, index: int, meter: Meter, clock: Callable[[], float], recorder: Recorder | None, parent: int | None
+    ) -> None:
+        self.node = node
+        self._meter, self._clock, self._recorder, self._parent = meter, clock, recorder, parent
+        self._name = f"{node}/{index}"
+        self._track = 0 if recorder is None else recorder.track(self._name, parent, rank=index)
+        self._task: asyncio.Task[Any] | None = None
+        self._free: list[int] = []
+        self._stacks: dict[asyncio.Task[Any], list[int]] = {}
+        self.state: State = "input"
+        self.since = clock()
+        self.detail = ""
+        if recorder is not None:
+            recorder.begin(self._track, _SLICES["input"], self._now())
+
+    def own(self) -> None:
+        """The calling task is this lane's worker from now on."""
+        self._task = asyncio.current_task()
+
+    def enter(self, state: State, detail: str = "", flows: Sequence[int] = (), args: Mapping[str, Any] | None = None) -> None:
+        """Change the state. Entering the state it is in only changes the detail, unless it is work."""
+        self.detail = detail
+        if state == self.state and state != "work":
+            return
+        now = self._clock()
+        self._meter.seconds[self.state] += now - self.since
+        self.state, self.since = state, now
+        if self._recorder is not None:
+            at = int(now * 1e9)
+            self._recorder.end(self._track, at)
+            name = self.node if state == "work" else _SLICES[state]
+            if args is None and state != "work" and detail:
+                args = {"for": detail}
+            self._recorder.begin(self._track, name, at, args, flows)
+
+    def close(self) -> None:
+        """The worker is gone."""
+        now = self._clock()
+        self._meter.seconds[self.state] += now - self.since
+        self.since = now
+        if self._recorder is not None:
+            self._recorder.end(self._track, int(now * 1e9))
+
+    @contextmanager
+    def span(self, name: str, args: Mapping[str, Any]) -> Generator[None]:
+        """A slice inside the work of this lane."""
+        recorder = self._recorder
+        if recorder is None:
+            yield
+            return
+        task = asyncio.current_task()
+        track = self._open_track(task)
+        recorder.begin(track, name, self._now(), args or None)
+        try:
+            yield
+        finally:
+            recorder.end(track, self._now())
+            self._close_track(task, track)
+
+    @contextmanager
+    def waiting_inside(self, state: State, detail: str) -> Generator[None]:
+        """Time inside the work that belongs to another state, as a wait for a permit."""
+        before, self.detail = self.detail, detail
+        now = self._clock()
+        self._meter.seconds[self.state] += now - self.since
+        outer, self.state, self.since = self.state, state, now
+        try:
+            with self.span(_SLICES[state], {"for": detail}):
+                yield
+        finally:
+            now = self._clock()
+            self._meter.seconds[self.state] += now - self.since
+            self.state, self.since, self.detail = outer, now, before
+
+    def _now(self) -> int:
+        return int(self._clock() * 1e9)
+
+    def _open_track(self, task: asyncio.Task[Any] | None) -> int:
+        if task is self._task or task is None:
+            return self._track
+        assert self._recorder is not None
+        stack = self._stacks.setdefault(task, [])
+        if stack:
+            track = stack[-1]
+        elif self._free:
+            track = self._free.pop()
+        else:
+            track = self._recorder.track(f"{self._name} +{len(self._stacks)}", self._parent)
+        stack.append(track)
+        return track
+
+    def _close_track(self, task: asyncio.Task[Any] | None, track: int) -> None:
+        if task is None or task not in self._stacks:
+            return
+        stack = self._stacks[task]
+        stack.pop()
+        if not stack:
+            del self._stacks[task]
+            self._free.append(track)

@@ -1,0 +1,108 @@
+"""What a run leaves behind: counts, time shares, how it ended."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ._core.meter import State
+from ._core.state import NodeState
+from ._core.state import State as Moment
+
+Status = Literal["completed", "suspended", "failed"]
+
+
+@dataclass(frozen=True)
+class NodeSummary:
+    """One node.
+
+    Attributes:
+        taken: inputs taken; for a source, 0.
+        emitted: outputs put on the edge behind it; for a collecting sink, steps.
+        dropped: inputs (for a barrier, groups) dropped, by reason.
+        lost: members given up inside a barrier, by reason.
+        retried: failures followed by a retry.
+        given_back: attempts given up by a cancel.
+        failures: kinds of error with the first traceback of each.
+        shares: share of worker time by state; they add up to 1.
+        seconds: worker time.
+        depth: items waiting before it now.
+        high_water: most items that ever waited before it.
+    """
+
+    taken: int
+    emitted: int
+    dropped: Mapping[str, int]
+    lost: Mapping[str, int]
+    retried: int
+    given_back: int
+    failures: Mapping[str, str]
+    shares: Mapping[State, float]
+    seconds: float
+    depth: int
+    high_water: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run, so far or at its end.
+
+    Attributes:
+        graph: name of the graph.
+        status: how it ended; ``None`` while it runs.
+        seconds: wall time of the graph at work, opening and closing stages left out.
+        nodes: by name, in order of declaration.
+        versions: newest version published, by cell.
+        open_groups: groups opened and not closed, by barrier.
+        leftovers: items in no terminal state, by place; empty after a completed run.
+        faults: counts that do not add up; empty when the ledger balances.
+    """
+
+    graph: str
+    status: Status | None
+    seconds: float
+    nodes: Mapping[str, NodeSummary]
+    versions: Mapping[str, int]
+    open_groups: Mapping[str, int]
+    leftovers: Mapping[str, int]
+    faults: tuple[str, ...]
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every item is accounted for."""
+        return not self.faults and not (self.status == "completed" and self.leftovers)
+
+
+def summarise(state: Moment, status: Status | None, seconds: float) -> Summary:
+    """Read the counts of a run."""
+    return Summary(
+        graph=state.plan.spec.name,
+        status=status,
+        seconds=seconds,
+        nodes={name: _node(node) for name, node in state.nodes.items()},
+        versions={name: cell.published for name, cell in state.cells.items()},
+        open_groups={
+            name: len(node.groups.open)
+            for name, node in state.nodes.items()
+            if node.spec.kind == "group" and node.groups is not None
+        },
+        leftovers=state.leftovers(),
+        faults=tuple(state.faults()),
+    )
+
+
+def _node(node: NodeState) -> NodeSummary:
+    meter = node.meter
+    total = sum(meter.seconds.values())
+    return NodeSummary(
+        taken=meter.taken,
+        emitted=meter.emitted,
+        dropped=dict(meter.dropped),
+        lost=dict(meter.lost),
+        retried=meter.retried,
+        given_back=meter.given_back,
+        failures=dict(meter.failures),
+        shares={state: spent / total if total else 0.0 for state, spent in meter.seconds.items()},
+        seconds=total,
+        depth=0 if node.input is None else len(node.input),
+        high_water=0 if node.input is None else node.input.high_water,
+    )

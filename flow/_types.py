@@ -1,0 +1,127 @@
+"""What a stage takes and gives, read from its hints, and whether one type may flow into another.
+
+Covers what stages are annotated with: classes, unions, ``Any``, literals and generics taken as covariant, which is sound
+because items are frozen. A hint that says nothing (``Any``, a type variable, none at all) is an untyped port.
+"""
+
+import types
+import typing
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
+
+from ._item import Failed, Filtered, Many
+
+UNTYPED: Any = Any
+_UNIONS = (Union, types.UnionType)
+
+
+def hints_of(function: Callable[..., Any]) -> tuple[Any, Any]:
+    """Read the type of the first parameter and of the result, ``UNTYPED`` where there is none."""
+    target = function if isinstance(function, types.FunctionType | types.MethodType) else type(function).__call__
+    try:
+        hints = typing.get_type_hints(target, include_extras=False)
+    except (NameError, TypeError):
+        return UNTYPED, UNTYPED
+    code = getattr(target, "__code__", None)
+    names = code.co_varnames[: code.co_argcount] if code else ()
+    if names and (names[0] == "self" or isinstance(target, types.MethodType)):
+        names = names[1:]
+    first = hints.get(names[0], UNTYPED) if names else UNTYPED
+    return first, _result(hints.get("return", UNTYPED))
+
+
+def drawn_by(source: Any) -> Any:
+    """Type of the items of a source: the result of ``draw``, or the argument of an iterable's generic hint."""
+    if hasattr(source, "draw"):
+        return hints_of(source.draw)[1]
+    if isinstance(source, range):
+        return int
+    if not isinstance(source, list | tuple):
+        return UNTYPED
+    found: list[Any] = []
+    for value in cast("Sequence[Any]", source):
+        if type(value) not in found:
+            found.append(type(value))
+    return found[0] if len(found) == 1 else UNTYPED
+
+
+def _result(hint: Any) -> Any:
+    """Strip what the engine takes off: awaitables, ``Many``, ``Failed``, ``Filtered``."""
+    if get_origin(hint) in (Coroutine, Awaitable):
+        return _result(get_args(hint)[-1])
+    members = get_args(hint) if get_origin(hint) in _UNIONS else (hint,)
+    kept: list[Any] = []
+    for member in members:
+        if member is Filtered:
+            continue
+        inner = get_args(member)[0] if get_origin(member) in (Many, Failed) else member
+        if inner not in kept:
+            kept.append(inner)
+    if not kept:
+        return UNTYPED
+    result = kept[0]
+    for member in kept[1:]:
+        result = result | member
+    return result
+
+
+def assignable(given: Any, wanted: Any) -> bool:
+    """Whether every value of one type is a value of the other. Untyped ports fit everything."""
+    if untyped(given) or untyped(wanted) or given == wanted:
+        return True
+    given, wanted = _plain(given), _plain(wanted)
+    if get_origin(given) in _UNIONS:
+        return all(assignable(member, wanted) for member in get_args(given))
+    if get_origin(wanted) in _UNIONS:
+        return any(assignable(given, member) for member in get_args(wanted))
+    if get_origin(given) is Literal:
+        return all(
+            value in get_args(wanted) if get_origin(wanted) is Literal else _is_a(value, wanted) for value in get_args(given)
+        )
+    return _assignable_class(given, wanted)
+
+
+def _assignable_class(given: Any, wanted: Any) -> bool:
+    given_class, wanted_class = get_origin(given) or given, get_origin(wanted) or wanted
+    if not (isinstance(given_class, type) and isinstance(wanted_class, type)):
+        return False
+    try:
+        if not issubclass(given_class, wanted_class):
+            return False
+    except TypeError:  # a protocol that cannot be checked at run time
+        return True
+    given_arguments, wanted_arguments = get_args(given), get_args(wanted)
+    if wanted_class is tuple:
+        given_arguments, wanted_arguments = _tuple(given_arguments), _tuple(wanted_arguments)
+    if not given_arguments or not wanted_arguments or len(given_arguments) != len(wanted_arguments):
+        return not (given_arguments and wanted_arguments)
+    return all(assignable(g, w) for g, w in zip(given_arguments, wanted_arguments, strict=True))
+
+
+def untyped(hint: Any) -> bool:
+    """Whether a hint says nothing."""
+    return hint is Any or hint is None or isinstance(hint, TypeVar) or hint is object
+
+
+def type_name(hint: Any) -> str:
+    """Write a type the way a user would."""
+    if untyped(hint):
+        return "anything (untyped)"
+    if get_origin(hint) in _UNIONS:
+        return " | ".join(type_name(member) for member in get_args(hint))
+    arguments = get_args(hint)
+    name = getattr(get_origin(hint) or hint, "__name__", str(hint))
+    inner = ", ".join("..." if a is Ellipsis else type_name(a) for a in arguments)
+    return f"{name}[{inner}]" if arguments else name
+
+
+def _tuple(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    return arguments[:1] if len(arguments) == 2 and arguments[1] is Ellipsis else arguments
+
+
+def _plain(hint: Any) -> Any:
+    return _plain(get_args(hint)[0]) if get_origin(hint) is Annotated else hint
+
+
+def _is_a(value: Any, wanted: Any) -> bool:
+    return isinstance(value, get_origin(wanted) or wanted)

@@ -1,0 +1,91 @@
+"""The worker of a sink that takes its input in steps. Its items stay leased until the step is complete."""
+
+from typing import Any
+
+from .._core.channel import Channel
+from .._core.item import Lease
+from .._core.state import NodeState
+from .._errors import StageFailed, format_path
+from .hands import Hands, flow_id
+
+
+class CollectorWorker:
+    """Worker of a collecting sink."""
+
+    def __init__(self, hands: Hands) -> None:
+        self._hands, self._state, self._node = hands, hands.state, hands.node
+
+    async def run(self) -> None:
+        """Complete steps until there are enough, or the input has ended."""
+        node, collect = self._node, self._node.spec.collect
+        assert node.input is not None
+        assert collect is not None
+        node.input.on_item = self._hands.parker
+        steps = 0
+        while collect.steps is None or steps < collect.steps:
+            leases: list[Lease] = []
+            try:
+                await self._fill_step(leases, collect.items)
+                if len(leases) < collect.items and (collect.end == "drop" or not leases):
+                    for lease in leases:
+                        self._state.drop(node, lease, "incomplete step")
+                    break
+                value = await self._call_collector("finish", self._hands.context(leases[-1], None), leases[-1])
+            except BaseException:
+                self._state.give_back_step(node, [lease for lease in leases if lease.open])
+                raise
+            self._state.commit_step(node, leases)
+            steps += 1
+            self._hands.host.published(node.spec.name, value)
+        self._hands.host.finished()
+        await self._discard_rest(node.input)
+
+    async def _fill_step(self, leases: list[Lease], items: int) -> None:
+        node = self._node
+        assert node.input is not None
+        while len(leases) < items:
+            index = self._choose(node)
+            if index is not None:
+                lease = self._state.take_for_step(node, index)
+                leases.append(lease)
+                await self._call_collector("add", lease.item.value, self._hands.context(lease, None), lease)
+            elif node.input.closed and not len(node.input):
+                return
+            else:
+                straggler = len(node.input) > 0
+                self._hands.lane.enter("input", f"{node.input.name}{' (the one that must go next)' if straggler else ''}")
+                await self._hands.parker.wait()
+
+    def _choose(self, node: NodeState) -> int | None:
+        """Index of the item the step takes next, stale ones dropped first."""
+        assert node.input is not None
+        if node.admission is None:
+            return 0 if len(node.input) else None
+        while True:
+            waiting = node.input.waiting
+            limit = node.admission.freshness.max_lag
+            lags = [node.admission.lag(item.version) for item in waiting]
+            stale = next((i for i, lag in enumerate(lags) if lag is not None and lag > limit), None)
+            if stale is None:
+                return node.admission.choose([(item.birth, item.version) for item in waiting])
+            self._state.drop(node, self._state.lease(node, stale), "stale")
+
+    async def _call_collector(self, method: str, *arguments: Any) -> Any:
+        *passed, lease = arguments
+        stage, item = self._node.spec.stage, lease.item
+        function = stage.add if method == "add" else stage.finish
+        self._hands.lane.enter(
+            "work", f"{method} {format_path(item.path)}", [flow_id(item.path)], {"call": method, "birth": item.birth}
+        )
+        try:
+            return await self._hands.call(function, *passed)
+        except Exception as error:
+            raise StageFailed(self._node.spec.name, item.path, item.retry, lease.attempt, error) from error
+
+    async def _discard_rest(self, channel: Channel) -> None:
+        while not channel.ended:
+            if len(channel):
+                self._state.drop(self._node, self._state.lease(self._node), "surplus")
+            else:
+                self._hands.lane.enter("input", channel.name)
+                await self._hands.parker.wait()

@@ -1,0 +1,81 @@
+"""Workers of a repeat and of a group: the two ends of a pair. The repeat opens groups, the group waits for their members."""
+
+from .._core.channel import Channel
+from .._core.state import NodeState
+from .hands import Hands, flow_id
+
+
+class Repeat:
+    """Worker of a repeat node."""
+
+    def __init__(self, hands: Hands) -> None:
+        self._hands, self._state, self._node = hands, hands.state, hands.node
+
+    async def run(self) -> None:
+        """Open groups, and issue members again that their barrier wants retried, until nothing more can come."""
+        node, groups, admission = self._node, self._node.groups, self._node.admission
+        assert node.input is not None
+        assert node.output is not None
+        assert groups is not None
+        node.input.on_item = groups.on_retry = self._hands.parker
+        if admission is not None:
+            admission.on_ticket = self._hands.parker
+        while True:
+            if self._state.complete and len(node.input):
+                self._state.drop(node, self._state.lease(node), "surplus")
+            elif groups.retries:
+                await self._hands.wait_for_room(node.output, [groups.retries[0]])
+                if groups.retries:
+                    self._state.emit(node, [groups.retries.popleft()])
+            elif len(node.input) and (admission is None or admission.may_open):
+                await self._open_group(node, node.output)
+            elif node.input.ended and not groups.open:
+                return
+            else:
+                waits_for_ticket = bool(len(node.input)) and admission is not None
+                self._hands.lane.enter("ticket" if waits_for_ticket else "input", node.input.name)
+                await self._hands.parker.wait()
+
+    async def _open_group(self, node: NodeState, output: Channel) -> None:
+        lease = self._state.lease(node)
+        try:
+            await self._hands.wait_for_room(output, [lease.item] * node.spec.size)
+        except BaseException:
+            self._state.give_back(node, lease)
+            raise
+        members = self._state.open_group(node, lease)
+        flows = [flow_id(lease.item.path), *(flow_id(member.path) for member in members)]
+        self._hands.lane.enter("work", flows=flows, args={"birth": members[0].birth})
+        self._state.commit(node, lease, members)
+        self._hands.lane.enter("input", output.name)
+
+
+class Barrier:
+    """Worker of a group node."""
+
+    def __init__(self, hands: Hands) -> None:
+        self._hands, self._state, self._node = hands, hands.state, hands.node
+
+    async def run(self) -> None:
+        """Absorb members at once and hand closed groups on as room allows."""
+        node = self._node
+        assert node.input is not None
+        assert node.output is not None
+        node.input.on_item = self._hands.parker
+        node.output.producers.join(self._hands.parker)  # always the only producer: stays in line to hear of room
+        try:
+            while not (node.input.ended and not node.ready):
+                if len(node.input):
+                    self._state.absorb(node, self._state.lease(node))
+                elif node.ready and node.output.fits([node.ready[0]]):
+                    item = node.ready[0]
+                    self._hands.lane.enter("work", flows=[flow_id(item.path)], args={"birth": item.birth})
+                    self._state.release_ready(node)
+                    self._hands.host.committed(node.spec.name, [item.value])
+                else:
+                    self._hands.lane.enter(
+                        "output" if node.ready else "input", node.output.name if node.ready else node.input.name
+                    )
+                    await self._hands.parker.wait()
+        finally:
+            node.output.producers.leave(self._hands.parker)

@@ -1,0 +1,175 @@
+"""What every worker has: its lane, its bed, a way to call user code, and a way to wait for room."""
+
+import asyncio
+import inspect
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from .._context import Context, Versioned
+from .._core.channel import Channel, Line
+from .._core.item import Item, Lease
+from .._core.state import NodeState, State
+from .._errors import format_path
+from .._lane import Lane
+from .._park import Deadlines, Parker
+
+
+class Host(Protocol):
+    """What workers need of the run."""
+
+    state: State
+
+    def parker(self) -> Parker:
+        """Make a parker that is woken when the run ends early."""
+        ...
+
+    def committed(self, node: str, values: Sequence[Any]) -> None:
+        """Tell who watches that values are on their way."""
+        ...
+
+    def reported(self, node: str, row: Any) -> None:
+        """Tell who watches a row of metrics."""
+        ...
+
+    def instant(self, name: str, args: dict[str, Any]) -> None:
+        """Mark a moment in the trace."""
+        ...
+
+    def published(self, node: str, value: Any) -> None:
+        """Hand the result of a step to the feedback edges of a sink."""
+        ...
+
+    def finished(self) -> None:
+        """The run has all it was asked for."""
+        ...
+
+
+@dataclass(eq=False)
+class Crew:
+    """What the workers of one node share.
+
+    Attributes:
+        node: state of the node.
+        deadlines: deadlines of its attempts.
+        executor: its threads; ``None`` where it runs on the loop.
+        draw: for a source, gives the next value or ``END``.
+        in_hand: for a source, the item it drew that waits for room.
+        starters: workers that want an input, first come first served.
+        turns: for a stage that keeps order, who waits to commit which position.
+        running: workers that have not ended.
+    """
+
+    node: NodeState
+    deadlines: Deadlines
+    executor: ThreadPoolExecutor | None
+    draw: Callable[[], Any]
+    in_hand: Item | None = None
+    starters: Line = field(default_factory=Line)
+    turns: dict[int, Parker] = field(default_factory=dict[int, Parker])
+    running: int = 0
+
+
+def flow_id(path: tuple[int, ...]) -> int:
+    """Number that links the slices of one item in a trace."""
+    number = 14695981039346656037
+    for part in path:
+        number = ((number ^ (part + 1)) * 1099511628211) % 2**64
+    return number
+
+
+class Hands:
+    """One worker, whatever its node does.
+
+    Attributes:
+        host: the run.
+        state: its moment.
+        crew: what the workers of the node share.
+        node: state of the node.
+        lane: the worker's time.
+        parker: the worker's bed.
+    """
+
+    def __init__(self, host: Host, crew: Crew, lane: Lane) -> None:
+        self.host, self.state, self.crew, self.node, self.lane = host, host.state, crew, crew.node, lane
+        self.parker = host.parker()
+
+    async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        if self.crew.executor is not None:
+            return await on_thread(self.crew.executor, lambda: function(*arguments))
+        result = function(*arguments)
+        return await result if inspect.isawaitable(result) else result
+
+    async def wait_for_room(self, channel: Channel, items: Sequence[Item]) -> None:
+        if not len(channel.producers) and channel.fits(items):
+            return
+        self.lane.enter("output", channel.name)
+        channel.producers.join(self.parker)
+        try:
+            while not (channel.producers.leads(self.parker) and channel.fits(items)):
+                await self.parker.wait()
+        finally:
+            channel.producers.leave(self.parker)
+
+    def context(self, lease: Lease, deadline: float | None) -> Context:
+        item, node = lease.item, self.node
+        lag = node.admission.lag(item.version) if node.admission is not None and node.spec.kind == "sink" else None
+        return Context(
+            node.spec.name, item.path, item.birth, item.member or 0, item.retry, lease.attempt, lease.version, lag, deadline,
+            self._read, self._permit, self.lane.span, lambda row: self.host.reported(node.spec.name, row),
+        )  # fmt: skip
+
+    def _read(self) -> Versioned[Any]:
+        cell = self.node.cell
+        if cell is None:
+            name = self.node.spec.name
+            raise LookupError(f"stage '{name}' reads a cell, but declares none; pass reads=... where it is declared")
+        return Versioned(cell.value, cell.version)
+
+    @asynccontextmanager
+    async def _permit(self, pool: str, units: int) -> AsyncGenerator[None]:
+        if units > self.state.pools.sizes.get(pool, 0):
+            have = self.state.pools.sizes.get(pool)
+            raise LookupError(
+                f"stage '{self.node.spec.name}' asks for {units} of pool '{pool}', which "
+                f"{'does not exist' if have is None else f'has {have}'}; declare it with Graph(..., pools=...)"
+            )
+        parker = Parker()
+        request = self.state.pools.request({pool: units}, self.node.depth, parker)
+        try:
+            if not request.granted:
+                with self.lane.waiting_inside("pool", pool):
+                    while not request.granted:
+                        await parker.wait()
+            yield
+        finally:
+            self.state.pools.release(request)
+
+
+def lease_arguments(lease: Lease) -> dict[str, Any]:
+    item = lease.item
+    arguments: dict[str, Any] = {"item": format_path(item.path), "birth": item.birth}
+    if item.member is not None:
+        arguments["member"] = item.member
+    if item.retry:
+        arguments["retry"] = item.retry
+    if lease.version is not None:
+        arguments["version"] = lease.version
+    return arguments
+
+
+async def on_thread(executor: ThreadPoolExecutor, function: Callable[[], Any]) -> Any:
+    """Run on a thread. A cancellation waits until the thread is done, since it cannot be stopped in the middle."""
+    future = asyncio.wrap_future(executor.submit(function))
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        future.exception()  # retrieved: the cancellation goes first
+        raise cancelled
+    return future.result()

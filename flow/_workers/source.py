@@ -1,0 +1,44 @@
+"""Workers of a source: draw, wait for room, emit."""
+
+from collections.abc import Callable
+from typing import Any
+
+from .._core.item import Item
+from .._errors import StageFailed
+from .hands import Hands, flow_id
+
+END = object()
+"""What ``draw`` gives after the last value: a coroutine cannot raise ``StopIteration``."""
+
+
+def drawing(source: Any) -> Callable[[], Any]:
+    """Give the function that draws from a source, an object with ``draw`` or an iterable."""
+    draw: Callable[[], Any] = source.draw if hasattr(source, "draw") else iter(source).__next__
+
+    def draw_or_end() -> Any:
+        try:
+            return draw()
+        except StopIteration:
+            return END
+
+    return draw_or_end
+
+
+async def run_source(hands: Hands) -> None:
+    """Emit what the source gives until it ends or the run is complete."""
+    node, crew = hands.node, hands.crew
+    assert node.output is not None
+    while not hands.state.complete:
+        if crew.in_hand is None:
+            count = node.meter.emitted
+            hands.lane.enter("work", flows=[flow_id((count,))])
+            try:
+                value = await hands.call(crew.draw)
+            except Exception as error:
+                raise StageFailed(node.spec.name, (count,), 0, 0, error) from error
+            if value is END:
+                return
+            crew.in_hand = Item(value, (count,), count)
+        await hands.wait_for_room(node.output, [crew.in_hand])
+        hands.state.emit(node, [crew.in_hand])
+        crew.in_hand = None

@@ -1,0 +1,26 @@
+"""One worker of one node, whatever kind: starts what its kind does, and closes the edge behind the node at the end."""
+
+from .collector import CollectorWorker
+from .fanout import Barrier, Repeat
+from .hands import Hands
+from .source import run_source
+from .stage import Stage
+
+
+async def work(hands: Hands) -> None:
+    """Work until the input has ended. The last worker of a node closes the edge behind it."""
+    hands.lane.own()
+    spec = hands.node.spec
+    if spec.kind == "source":
+        await run_source(hands)
+    elif spec.kind == "repeat":
+        await Repeat(hands).run()
+    elif spec.kind == "group":
+        await Barrier(hands).run()
+    elif spec.collect is not None:
+        await CollectorWorker(hands).run()
+    else:
+        await Stage(hands).run()
+    hands.crew.running -= 1
+    if hands.crew.running == 0 and hands.node.output is not None:
+        hands.node.output.close()

@@ -1,0 +1,24 @@
+"""Traces of a run in Perfetto's format: the recorder the engine talks to, the writer and the reader.
+
+``_recorder`` says what may be recorded, ``_lanes`` gives overlapping work tracks of its own, ``_packets`` turns events into
+bytes, ``_perfetto`` brings them to the file, ``_reader`` reads them back. Nothing here knows stages or edges.
+"""
+
+from ._lanes import Lanes
+from ._perfetto import PerfettoWriter
+from ._reader import Count, Instant, Slice, Trace, TraceError, Track, read_trace
+from ._recorder import Argument, Recorder
+
+__all__ = [
+    "Argument",
+    "Count",
+    "Instant",
+    "Lanes",
+    "PerfettoWriter",
+    "Recorder",
+    "Slice",
+    "Trace",
+    "TraceError",
+    "Track",
+    "read_trace",
+]

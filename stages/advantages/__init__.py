@@ -1,0 +1,1 @@
+"""Advantages: pure functions of the rewards of one group, and their stage."""

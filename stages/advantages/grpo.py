@@ -1,0 +1,52 @@
+"""Group-relative advantages: how much better a member did than its siblings. Pure NumPy, one group at a time.
+
+There is no other way to call it: statistics cannot cross groups, whatever their sizes.
+"""
+
+import numpy as np
+
+CONSTANT_TOLERANCE = 8 * float(np.finfo(np.float32).eps)
+"""Rewards whose spread is within this share of the largest magnitude are one reward, rounded differently."""
+
+
+def group_advantages(rewards: np.ndarray, live: np.ndarray, scale: bool = True) -> np.ndarray:
+    """Reward minus the mean of the live members, over their standard deviation.
+
+    A group of one live member, of none, and a constant group (up to the rounding of float32) carry no signal: all zeros. So no
+    small number is added to the deviation, and with n live members no advantage exceeds sqrt(n - 1) in magnitude.
+
+    Args:
+        rewards: float [n]; entries of members that are not live are ignored and may be NaN.
+        live: bool [n]: members that take part: scored, not failed, with at least one sampled token.
+        scale: divide by the standard deviation.
+
+    Returns:
+        float32 [n]; 0 where not live.
+
+    Raises:
+        ValueError: shapes differ, or a live reward is not finite.
+
+    Source: Shao et al. 2024, "DeepSeekMath", section 4.1.2 (outcome supervision), equation for A_i.
+        We differ: the population deviation (the paper leaves it open; several implementations take the sample deviation, NaN
+        for one member); no epsilon; float64 inside; members that are not live are left out of mean and deviation.
+        ``scale=False`` is Liu et al. 2025, "Understanding R1-Zero-Like Training" (Dr. GRPO), equation 3.
+    """
+    rewards = np.asarray(rewards, dtype=np.float64)
+    live = np.asarray(live, dtype=bool)
+    if rewards.ndim != 1 or rewards.shape != live.shape:
+        raise ValueError(
+            f"group_advantages: expected rewards and live of one shape [members], got {rewards.shape} and {live.shape}; "
+            "call it once for each group"
+        )
+    advantages = np.zeros(rewards.shape, dtype=np.float32)
+    members = rewards[live]
+    if not np.isfinite(members).all():
+        raise ValueError(
+            f"group_advantages: expected finite rewards of live members, got {members.tolist()}; "
+            "a member without a reward is not live"
+        )
+    if members.size < 2 or np.ptp(members) <= CONSTANT_TOLERANCE * np.abs(members).max():
+        return advantages
+    centred = members - members.mean()
+    advantages[live] = centred / members.std() if scale else centred
+    return advantages

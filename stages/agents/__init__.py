@@ -1,0 +1,1 @@
+"""Agents: what asks the policy for turns and keeps the token record of an episode."""

@@ -1,0 +1,160 @@
+"""What stands between an agent and its policy and environment: time limits, checks, spans, and whose fault it was.
+
+An agent sees the same two protocols and needs to know none of this. Every failure leaves as one ``EpisodeError`` with its
+status; a cancellation that somebody asked for passes through untouched.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+import anyio
+import numpy as np
+import pydantic
+
+from flow import Context
+from stages.envs.environment import Environment, Opening, Reply
+from stages.policy import Policy, Sample, SampleRequest
+from stages.records import Message, Status, Task
+from stages.tools.cancellation import cancel_requested
+from stages.tools.tool import BrokenToolError
+
+T = TypeVar("T")
+
+
+class TimeLimits(pydantic.BaseModel):
+    """Most seconds for each part of an episode. The node's own deadline holds besides."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    setup_s: float | None = pydantic.Field(default=60.0, gt=0)
+    """For the environment's ``reset``; ``None`` for no limit."""
+    model_s: float | None = pydantic.Field(default=None, gt=0)
+    """For one turn of the policy, waiting for a slot included; ``None`` for no limit."""
+    step_s: float | None = pydantic.Field(default=120.0, gt=0)
+    """For one ``step`` of the environment, all its tools included; ``None`` for no limit."""
+    score_s: float | None = pydantic.Field(default=60.0, gt=0)
+    """For the environment's ``score``; ``None`` for no limit."""
+    close_s: float = pydantic.Field(default=30.0, gt=0)
+    """For the environment's ``close``. Always limited, since nothing can cut it short."""
+    episode_s: float | None = pydantic.Field(default=None, gt=0)
+    """For the whole conversation; ``None`` for no limit. What was sampled by then is kept for people, and not trained."""
+
+
+class EpisodeError(Exception):
+    """An episode failed for a reason that says nothing about the policy."""
+
+    def __init__(self, status: Status, reason: str):
+        super().__init__(f"{status}: {reason}")
+        self.status = status
+        self.reason = reason
+
+
+async def guarded(work: Awaitable[T], status: Status, what: str, limit_s: float | None) -> T:
+    """Await work that is not ours.
+
+    Args:
+        work: what to await.
+        status: of an episode in which the work raises.
+        what: what the work is, for the reason.
+        limit_s: most seconds; ``None`` for no limit.
+
+    Raises:
+        EpisodeError: the work raised, cancelled itself, or took too long.
+        asyncio.CancelledError: somebody asked for it.
+    """
+    try:
+        with anyio.move_on_after(limit_s):
+            return await work
+    except asyncio.CancelledError as error:
+        if cancel_requested():
+            raise
+        raise EpisodeError(status, f"{what} was cancelled, though nobody asked for it") from error
+    except EpisodeError:
+        raise
+    except BrokenToolError as error:
+        raise EpisodeError(Status.TOOL_ERROR, _told(what, error)) from error
+    except Exception as error:
+        raise EpisodeError(status, _told(what, error)) from error
+    raise EpisodeError(Status.TIMED_OUT, f"{what} took over {limit_s:g} s")
+
+
+class GuardedPolicy:
+    """A policy whose samples are checked before anything is built on them."""
+
+    def __init__(self, policy: Policy, limits: TimeLimits, context: Context):
+        self._policy = policy
+        self._limits = limits
+        self._context = context
+
+    @property
+    def context_length(self) -> int:
+        """See ``Policy``."""
+        return self._policy.context_length
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        """See ``Policy``; raises ``EpisodeError`` only."""
+        with self._context.span("model", turn=request.key[-1], context_tokens=len(request.ids)):
+            sample = await guarded(self._policy.sample(request), Status.MODEL_ERROR, "the model", self._limits.model_s)
+        problem = sample_problem(sample, request)
+        if problem is not None:
+            raise EpisodeError(Status.MODEL_ERROR, f"the model's sample: {problem}")
+        return sample
+
+    def release(self, session: str) -> None:
+        """See ``Policy``."""
+        self._policy.release(session)
+
+
+def sample_problem(sample: Sample, request: SampleRequest) -> str | None:
+    """What is wrong with a sample, expected and got in one line; ``None`` where nothing is."""
+    count = len(sample.ids)
+    if not count == len(sample.logprobs) == len(sample.versions):
+        return f"expected arrays of one length, got {count}, {len(sample.logprobs)} and {len(sample.versions)}"
+    if not 1 <= count <= request.max_tokens:
+        return f"expected 1 to {request.max_tokens} tokens, got {count}"
+    bad = np.flatnonzero(~np.isfinite(sample.logprobs))
+    if len(bad):
+        return f"expected finite log-probabilities, got {sample.logprobs[bad[0]]} at token {bad[0]}"
+    if np.min(sample.versions) < 0:
+        return f"expected versions from 0, got {np.min(sample.versions)}"
+    # The other way round is no fault: a budget may run out on a stop token, and then the policy's word is what counts.
+    if sample.stop_reason == "stop" and int(sample.ids[-1]) not in request.stop_ids:
+        return f"expected a turn that stopped to end with one of {request.stop_ids}, got {sample.ids[-1]}"
+    return None
+
+
+class GuardedEnvironment:
+    """An environment under time limits. ``close`` is not here: the episode stage closes what it made."""
+
+    def __init__(self, env: Environment, limits: TimeLimits, context: Context):
+        self._env = env
+        self._limits = limits
+        self._context = context
+        self._turn = 0
+
+    async def reset(self, task: Task, key: tuple[int, int, int, int]) -> Opening:
+        """See ``Environment``; raises ``EpisodeError`` only."""
+        with self._context.span("setup"):
+            work = self._env.reset(task, key)
+            return await guarded(work, Status.ENVIRONMENT_ERROR, "the environment's reset", self._limits.setup_s)
+
+    async def step(self, message: Message) -> Reply:
+        """See ``Environment``; raises ``EpisodeError`` only."""
+        with self._context.span("tool", turn=self._turn, calls=len(message.calls)):
+            self._turn += 1
+            return await guarded(
+                self._env.step(message), Status.ENVIRONMENT_ERROR, "the environment's step", self._limits.step_s
+            )
+
+    async def score(self) -> dict[str, float] | None:
+        """See ``Environment``; raises ``EpisodeError`` only."""
+        with self._context.span("score"):
+            return await guarded(self._env.score(), Status.ENVIRONMENT_ERROR, "the environment's score", self._limits.score_s)
+
+    async def close(self) -> None:
+        """Not for agents: does nothing."""
+
+
+def _told(what: str, error: Exception) -> str:
+    return f"{what} raised {type(error).__name__}: {' '.join(str(error).split())[:300]}"

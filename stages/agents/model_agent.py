@@ -1,0 +1,22 @@
+"""An agent whose turns are plain text: nothing in them is a call. For tools see ``tool_agent.py``."""
+
+import msgspec
+
+from stages.agents.agent import Ending, Setting
+from stages.agents.conversation import converse
+from stages.text.transcript import Transcript
+
+
+class ModelAgent:
+    """One turn of text per step of the environment."""
+
+    async def run(self, setting: Setting, transcript: Transcript) -> Ending:
+        """See ``Agent.run``."""
+
+        def read_text(ids, turn):
+            read = setting.chat.read(ids, turn)
+            stopped = len(ids) > 0 and int(ids[-1]) in setting.chat.stop_ids
+            text = setting.chat.decode(ids[:-1] if stopped else ids)
+            return msgspec.structs.replace(read, content=text, calls=()) if read.calls else read
+
+        return await converse(setting, transcript, read_text, skip_last_calls=False)

@@ -1,0 +1,1 @@
+"""Batches: segments packed into rows, rows cut into micro-batches."""

@@ -1,0 +1,1 @@
+"""Checkpoints: parameters and optimizer state on disk."""

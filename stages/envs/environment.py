@@ -1,0 +1,65 @@
+"""What an environment is: it opens a conversation, answers turns, may score, and is closed once.
+
+It sees messages, never tokens, and never asks a model. Made afresh for each episode by the episode stage, which also puts a
+time limit on every method and calls ``close`` exactly once, whatever happened.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from stages.records import Message, Status, Task
+from stages.tools.tool import Tool
+
+Scorer = Callable[[Task, Sequence[Message]], dict[str, float]]
+"""The task and the assistant's messages of an episode -> reward by name of its part."""
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """How a conversation begins."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """The answer to a turn."""
+
+    messages: tuple[Message, ...] = ()
+    """What the model reads next: one tool message per call, in the order of the calls, then any user messages."""
+    end: Literal[Status.FINISHED, Status.TRUNCATED_TURNS] | None = None
+    """``None`` while the episode goes on. Finished: by the rules of the task. Truncated: cut short by a limit."""
+    reason: str | None = None
+    """One line on why a limit cut it short; ``None`` otherwise."""
+
+
+class Environment(Protocol):
+    """One episode's environment."""
+
+    async def reset(self, task: Task, key: tuple[int, int, int, int]) -> Opening:
+        """Begin.
+
+        Args:
+            task: what to do.
+            key: (seed, birth, member, retry): decides every random draw, and names the episode to the outside.
+        """
+        ...
+
+    async def step(self, message: Message) -> Reply:
+        """Answer a complete turn of the assistant. Never called after a reply with ``end``."""
+        ...
+
+    async def score(self) -> dict[str, float] | None:
+        """Reward by part once the episode is over; ``None`` leaves it to the reward stage."""
+        ...
+
+    async def close(self) -> None:
+        """Free what ``reset`` took, also where ``reset`` failed or was cancelled midway."""
+        ...
+
+
+def opening_messages(task: Task, system: str | None = None) -> tuple[Message, ...]:
+    """The task's prompt as a user message, after a system message where there is one."""
+    user = Message("user", task.prompt)
+    return (user,) if system is None else (Message("system", system), user)

@@ -1,0 +1,1 @@
+"""Losses: pure JAX functions, summed over target tokens."""

@@ -1,0 +1,1 @@
+"""Decoders on Flax NNX, and the files they are read from."""

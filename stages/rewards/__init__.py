@@ -1,0 +1,1 @@
+"""Rewards: pure functions of an episode, and the stage that scores groups with them."""

@@ -1,0 +1,1 @@
+"""Sampling from a model: continuous batching over a fixed number of slots."""

@@ -1,0 +1,205 @@
+"""The in-process policy: continuous batching over a fixed number of slots, on a thread of its own.
+
+This file is the event loop's side: it checks requests, posts them to the thread and settles their futures. It schedules nothing
+(schedule.py), computes nothing (device.py) and never blocks the loop.
+
+Exactness: a request's tokens and log-probabilities depend, to the bit, on its ids, its key, the weights and how its context was
+read in (what was cached, and so evictions), not on its slot or on the requests beside it. This holds on one machine, for one
+``EngineConfig``.
+"""
+
+import asyncio
+import functools
+import math
+import threading
+from typing import Any, Self
+
+import jax
+import numpy as np
+
+from stages.models.transformer import Transformer
+from stages.policy import Sample, SampleRequest
+from stages.records import Weights
+from stages.rollout.config import EngineConfig
+from stages.rollout.device import Device
+from stages.rollout.mailbox import Mailbox
+from stages.rollout.sampling import request_key
+from stages.rollout.schedule import Job
+from stages.rollout.weights import matching_leaves
+from stages.rollout.worker import EngineStatistics, Load, Trace, Worker
+
+
+class Engine:
+    """Samples for many sessions at once; a ``stages.policy.Policy``.
+
+    ``async with Engine(model, config) as engine:`` starts the thread and compiles; leaving it fails what is pending and ends
+    the thread. All methods are called from the loop that entered it.
+
+    Args:
+        model: decoder whose parameters are in force at first; they are shared, never donated or changed.
+        config: fixed shapes.
+        version: version of those parameters.
+        trace: where spans go; ``None`` for nowhere.
+    """
+
+    def __init__(self, model: Transformer, config: EngineConfig, version: int = 0, trace: Trace | None = None):
+        self.config = config
+        self._vocab_size = model.config.vocab_size
+        self._device = Device(model, config)
+        self._mailbox = Mailbox()
+        self._worker = Worker(self._device, config, version, self._mailbox, self._report, trace)
+        self._pending: dict[object, asyncio.Future[Any]] = {}
+        self._ended: BaseException | None = RuntimeError("the engine has not been entered")
+
+    async def __aenter__(self) -> Self:
+        """Start the thread; returns once everything is compiled."""
+        self._loop = asyncio.get_running_loop()
+        self._ended = None
+        self._thread_ended = self._loop.create_future()
+        self._loading = asyncio.Lock()
+        # A daemon, so that a step that never returns cannot keep the process from ending.
+        self._thread = threading.Thread(target=self._run, name="headrace-engine", daemon=True)
+        opened = self._expect(self._worker)
+        self._thread.start()
+        try:
+            await opened
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """End the thread after the step it is in; pending requests raise. A cancellation waits for that step too."""
+        self._mailbox.close()
+        try:
+            await asyncio.shield(self._thread_ended)
+        finally:
+            self._thread.join()
+            self._stop(RuntimeError("the engine was closed"))
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens of context and continuation together."""
+        return self.config.context_length
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        """Sample a continuation; requests beyond the number of slots wait in order.
+
+        Cancelling frees the slot before the next step; what was sampled is lost, what was cached stays with the session.
+
+        Raises:
+            ValueError: the context leaves no room for a single token, or a field is out of range.
+            FloatingPointError: a log-probability was not finite.
+            RuntimeError: the engine is closed, or its thread died; the cause is attached.
+        """
+        self._check(request)
+        job = Job(request, request_key(request.key))
+        future = self._expect(job)
+        self._mailbox.post(functools.partial(self._worker.schedule.submit, job))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._pending.pop(job, None)
+            self._mailbox.post(functools.partial(self._worker.schedule.cancel, job))
+            raise
+
+    def release(self, session: str) -> None:
+        """The episode is over: its slot may go to anyone. Unknown sessions are ignored."""
+        self._mailbox.post(functools.partial(self._worker.schedule.release, session))
+
+    async def load(self, weights: Weights, version: int) -> None:
+        """Swap parameters between two steps, without compiling; returns when they are in force.
+
+        Loads are taken one at a time, in the order of the calls; versions may be skipped. Running
+        requests go on: their context is read in again and their further tokens carry the new version. A cancelled load may
+        still come into force; ``statistics().version`` tells.
+
+        Raises:
+            ValueError: a parameter is missing, unknown or of another shape or dtype (all are named), or the version is lower
+                than the one in force. The old version stays in force.
+            RuntimeError: the engine is closed, or its thread died; the cause is attached.
+        """
+        load = Load(matching_leaves(self._device.parameters, weights.parameters), version)
+        async with self._loading:
+            # Arrays still being computed must not hold up the decode step that would read them first.
+            await asyncio.to_thread(jax.block_until_ready, load.leaves)
+            future = self._expect(load)
+            self._mailbox.post(functools.partial(self._worker.load, load))
+            try:
+                await future
+            finally:
+                self._pending.pop(load, None)
+
+    def statistics(self) -> EngineStatistics:
+        """Counters since the engine opened."""
+        return self._worker.statistics()
+
+    def _check(self, request: SampleRequest) -> None:
+        ids, limit = request.ids, self.config.context_length
+        problem = None
+        if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer) or len(ids) == 0:
+            problem = (
+                f"expected ids of one or more integers in one row; got {ids.dtype}{list(ids.shape)}; pass the whole context"
+            )
+        elif len(ids) >= limit:
+            problem = (
+                f"expected a context of at most {limit - 1} tokens, so that one more fits the context length {limit}; "
+                f"got {len(ids)}; end the episode earlier or raise context_length"
+            )
+        elif ids.min() < 0 or ids.max() >= self._vocab_size:
+            problem = (
+                f"expected ids from 0 to {self._vocab_size - 1}; got {ids.min()} to {ids.max()}; "
+                "use the tokenizer that belongs to the model"
+            )
+        elif request.max_tokens < 1:
+            problem = f"expected max_tokens of at least 1; got {request.max_tokens}; end the turn instead of sampling nothing"
+        elif not 0.0 <= request.temperature < math.inf:
+            problem = f"expected a temperature of 0 or more; got {request.temperature}; 0 takes the most likely token"
+        if problem is not None:
+            raise ValueError(f"{problem}; in engine.sample, session {request.session!r}")
+
+    def _expect(self, ticket: object) -> asyncio.Future[Any]:
+        """A future for what the thread will report under this ticket."""
+        if self._ended is not None:
+            raise self._refusal(self._ended)
+        self._pending[ticket] = self._loop.create_future()
+        return self._pending[ticket]
+
+    def _run(self) -> None:
+        """Body of the thread."""
+        try:
+            self._worker.run()
+        except BaseException as error:
+            self._loop.call_soon_threadsafe(self._stop, error)
+        finally:
+            self._loop.call_soon_threadsafe(self._thread_ended.set_result, None)
+
+    def _report(self, ended: list[tuple[object, object]]) -> None:
+        """Called on the thread: hand outcomes over, all of one round at once."""
+        self._loop.call_soon_threadsafe(self._settle, ended)
+
+    def _settle(self, ended: list[tuple[object, object]]) -> None:
+        for ticket, outcome in ended:
+            future = self._pending.get(ticket)
+            # Gone or done: its caller was cancelled while the outcome was on its way.
+            if future is None or future.done():
+                continue
+            del self._pending[ticket]
+            if isinstance(outcome, BaseException):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+    def _stop(self, reason: BaseException) -> None:
+        """Nothing will be reported any more: whoever waits, and whoever asks later, learns why."""
+        self._ended = self._ended or reason
+        pending, self._pending = self._pending, {}
+        for future in pending.values():
+            if not future.done():
+                future.set_exception(self._refusal(self._ended))
+
+    @staticmethod
+    def _refusal(reason: BaseException) -> RuntimeError:
+        refusal = RuntimeError(f"expected a running engine; got one that has ended: {reason!r}; in engine; see the cause")
+        refusal.__cause__ = reason
+        return refusal

@@ -1,0 +1,42 @@
+"""Does a tree of parameters fit the one in force? Pure; the engine asks before it takes new weights."""
+
+from typing import Any
+
+import jax
+
+
+def matching_leaves(expected: Any, given: Any) -> list[Any]:
+    """The leaves of ``given`` in the order of ``expected``.
+
+    Trees are compared by the names on the way to each leaf, so an ``nnx.State`` and the plain dict made of it match.
+
+    Raises:
+        ValueError: a parameter is missing, unknown, or of another shape or dtype; all of them are named.
+    """
+    wanted, offered = _by_name(expected), _by_name(given)
+    problems = [f"{name}: missing" for name in wanted if name not in offered]
+    problems += [f"{name}: unknown" for name in offered if name not in wanted]
+    for name in wanted.keys() & offered.keys():
+        want, offer = _describe(wanted[name]), _describe(offered[name])
+        if want != offer:
+            problems.append(f"{name}: expected {want}, got {offer}")
+    if problems:
+        raise ValueError(
+            "expected weights in the layout of the engine's model; got " + "; ".join(sorted(problems)) + "; in engine.load, "
+            "the old version stays in force; publish the parameters of a model with the same config"
+        )
+    return [offered[name] for name in wanted]
+
+
+def _by_name(tree: Any) -> dict[str, Any]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {".".join(_name(key) for key in path if _name(key) != "value"): leaf for path, leaf in leaves}
+
+
+def _name(key: Any) -> str:
+    return str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key))))
+
+
+def _describe(leaf: Any) -> str:
+    shape = getattr(leaf, "shape", None)
+    return f"{getattr(leaf, 'dtype', type(leaf).__name__)}{list(shape) if shape is not None else ''}"

@@ -1,0 +1,1 @@
+"""Where tasks and demonstrations come from: files and generators."""

@@ -1,0 +1,99 @@
+"""A source of tasks: draws from a fixed set, epoch after epoch, and knows where it is by two integers.
+
+The order of an epoch is a pure function of (seed, epoch), so nothing but the cursor needs saving, and nothing is fetched ahead.
+Where the tasks come from is for ``jsonl.py``, ``arithmetic.py`` and the like.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from stages.records import Task
+
+
+class Tasks:
+    """A cursor over a set of tasks."""
+
+    def __init__(self, tasks: Sequence[Task], seed: int, shuffle: bool = True, epochs: int | None = None, min_tasks: int = 1):
+        """Start before the first task of epoch 0.
+
+        Args:
+            tasks: the set.
+            seed: of the order; changes nothing else.
+            shuffle: False draws in the order given.
+            epochs: passes over the set, ``None`` for ever.
+            min_tasks: fewer are refused; a run that needs several in one step says so here.
+
+        Raises:
+            ValueError: there are too few tasks, or ``epochs`` is below 1.
+        """
+        if len(tasks) < max(1, min_tasks):
+            raise ValueError(
+                f"expected at least {max(1, min_tasks)} tasks; got {len(tasks)}, in Tasks; "
+                "check what filtered them, or ask for fewer per step"
+            )
+        if epochs is not None and epochs < 1:
+            raise ValueError(f"expected at least 1 epoch, or None for ever; got {epochs}, in Tasks(epochs); raise it")
+        self._tasks = tasks
+        self._seed = seed
+        self._shuffle = shuffle
+        self._epochs = epochs
+        self._epoch = 0
+        self._index = 0
+        self._order: tuple[int, np.ndarray] | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the set (ids, prompts and answers, in order): a cursor is good for this set alone."""
+        digest = hashlib.blake2b(digest_size=8)
+        for task in self._tasks:
+            digest.update(repr((task.id, task.prompt, task.answer)).encode())
+        return digest.hexdigest()
+
+    def draw(self) -> Task:
+        """The next task.
+
+        Raises:
+            StopIteration: every epoch is over.
+        """
+        if self._epochs is not None and self._epoch >= self._epochs:
+            raise StopIteration
+        task = self._tasks[int(self._order_of(self._epoch)[self._index])]
+        self._index += 1
+        if self._index == len(self._tasks):
+            self._epoch, self._index = self._epoch + 1, 0
+        return task
+
+    def state(self) -> tuple[int, int]:
+        """Where the next draw is: (epoch, index)."""
+        return (self._epoch, self._index)
+
+    def restore(self, state: tuple[int, int]) -> None:
+        """Go where ``state`` says: the next draw is the one that followed when it was taken.
+
+        Raises:
+            ValueError: the set has no such place, as when it is not the set the state was taken with.
+        """
+        epoch, index = state
+        if epoch < 0 or not 0 <= index < len(self._tasks):
+            raise ValueError(
+                f"expected a place among {len(self._tasks)} tasks; got epoch {epoch}, index {index}, in Tasks.restore; "
+                "resume with the task set the run was started with"
+            )
+        self._epoch, self._index = epoch, index
+
+    def _order_of(self, epoch: int) -> np.ndarray:
+        if self._order is None or self._order[0] != epoch:
+            self._order = (epoch, epoch_order(len(self._tasks), self._seed, epoch, self._shuffle))
+        return self._order[1]
+
+
+def epoch_order(num_tasks: int, seed: int, epoch: int, shuffle: bool = True) -> np.ndarray:
+    """Indices of the tasks in the order of one epoch, int64 [num_tasks]. Pure.
+
+    Sorted by raw words of PCG64, the one part of NumPy's generators whose stream is promised never to change.
+    """
+    if not shuffle:
+        return np.arange(num_tasks)
+    return np.argsort(np.random.PCG64([seed, epoch]).random_raw(num_tasks), kind="stable")

@@ -1,0 +1,1 @@
+"""Tokenizers, chat renderings by token ids, tool-call parsing, and demonstrations as token episodes."""

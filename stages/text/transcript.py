@@ -1,0 +1,110 @@
+"""The token record of one episode while it grows: ids, mask, log-probabilities and versions, always of one length.
+
+Only appends. Not an episode: ``episodes.py`` freezes it into one, whatever happened. Used by agents, and by ``Demonstrate``.
+"""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from stages.records import Message, Turn
+
+
+class Transcript:
+    """Tokens given to the policy and tokens sampled from it, in order."""
+
+    def __init__(self) -> None:
+        self.turns: list[Turn] = []
+        self.messages: list[Message] = []
+        self._ids: list[np.ndarray] = []
+        self._sampled: list[bool] = []
+        self._logprobs: list[np.ndarray] = []
+        self._versions: list[np.ndarray] = []
+        self._length = 0
+        self._num_sampled = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def num_sampled(self) -> int:
+        """Number of sampled tokens."""
+        return self._num_sampled
+
+    def give(self, ids: np.ndarray, messages: Iterable[Message] = ()) -> None:
+        """Append tokens that the policy did not sample: mask False, no log-probability, no version.
+
+        Args:
+            ids: [N].
+            messages: the same as text.
+        """
+        self._append(ids, np.full(len(ids), np.nan, np.float32), np.full(len(ids), -1, np.int32), sampled=False)
+        self.messages.extend(messages)
+
+    def sample(
+        self,
+        ids: np.ndarray,
+        logprobs: np.ndarray,
+        versions: np.ndarray,
+        message: Message,
+        stop_reason: Literal["stop", "length"],
+        model_s: float,
+    ) -> None:
+        """Append one turn of sampled tokens, exactly as sampled: mask True.
+
+        Args:
+            ids: [N], at least one.
+            logprobs: [N].
+            versions: [N].
+            message: the turn as read.
+            stop_reason: see ``Turn``.
+            model_s: see ``Turn``.
+
+        Raises:
+            ValueError: the arrays differ in length, or are empty.
+        """
+        if len(ids) == 0:
+            raise ValueError("expected at least one sampled token; got none, in Transcript.sample; check the policy's sample")
+        start = self._length
+        self._append(ids, logprobs, versions, sampled=True)
+        self._num_sampled += len(ids)
+        self.turns.append(Turn(start, self._length, stop_reason, model_s, None))
+        self.messages.append(message)
+
+    def answered(self, tool_s: float) -> None:
+        """Note how long the environment took to answer the last turn, in seconds."""
+        self.turns[-1] = msgspec.structs.replace(self.turns[-1], tool_s=tool_s)
+
+    def ids(self) -> np.ndarray:
+        """All tokens so far, int32 [T]."""
+        return _joined(self._ids, np.int32)
+
+    def mask(self) -> np.ndarray:
+        """True where the policy sampled the token, bool [T]."""
+        return _joined([np.full(len(ids), sampled) for ids, sampled in zip(self._ids, self._sampled, strict=True)], np.bool_)
+
+    def logprobs(self) -> np.ndarray:
+        """Behaviour log-probabilities, NaN where not sampled, float32 [T]."""
+        return _joined(self._logprobs, np.float32)
+
+    def versions(self) -> np.ndarray:
+        """Weight versions, -1 where not sampled, int32 [T]."""
+        return _joined(self._versions, np.int32)
+
+    def _append(self, ids: np.ndarray, logprobs: np.ndarray, versions: np.ndarray, *, sampled: bool) -> None:
+        if not len(ids) == len(logprobs) == len(versions):
+            raise ValueError(
+                f"expected ids, logprobs and versions of one length; got {len(ids)}, {len(logprobs)} and {len(versions)}, "
+                "in Transcript; check the policy's sample"
+            )
+        self._ids.append(np.asarray(ids, np.int32))
+        self._logprobs.append(np.asarray(logprobs, np.float32))
+        self._versions.append(np.asarray(versions, np.int32))
+        self._sampled.append(sampled)
+        self._length += len(ids)
+
+
+def _joined(parts: list[np.ndarray], dtype: type) -> np.ndarray:
+    return np.concatenate(parts).astype(dtype, copy=False) if parts else np.zeros(0, dtype)

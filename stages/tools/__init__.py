@@ -1,0 +1,1 @@
+"""Functions a model may call, and wrappers that delay or disable them."""

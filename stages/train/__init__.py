@@ -1,0 +1,1 @@
+"""Training: one optimizer step from streamed micro-batches, and the sink that runs it."""

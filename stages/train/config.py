@@ -1,0 +1,48 @@
+"""Settings of the trainer. No arrays, no optimizer."""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class TrainerConfig(BaseModel):
+    """One optimizer and the shape of its micro-batches."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    learning_rate: float = Field(default=3e-4, gt=0.0)
+    """Peak of the schedule."""
+    warmup_steps: int = Field(default=0, ge=0)
+    """Steps of linear rise from 0 to the peak; the first step then already has 1 / (warmup_steps + 1) of it."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """After the warm-up: stay, or fall to ``final_share`` of the peak."""
+    decay_steps: int | None = Field(default=None, ge=1)
+    """Steps of the fall; ``None`` only with the constant schedule."""
+    final_share: float = Field(default=0.1, ge=0.0, le=1.0)
+    """Share of the peak at the end of the fall."""
+    weight_decay: float = Field(default=0.0, ge=0.0)
+    """Decoupled decay of matrices; norms, biases and vectors are not decayed."""
+    beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
+    """Decay of Adam's first moment."""
+    beta2: float = Field(default=0.95, ge=0.0, lt=1.0)
+    """Decay of Adam's second moment."""
+    epsilon: float = Field(default=1e-8, gt=0.0)
+    """Added to Adam's denominator."""
+    max_grad_norm: float | None = Field(default=1.0, gt=0.0)
+    """Global norm the gradient is scaled down to; ``None`` never scales."""
+    rows_per_microbatch: int = Field(default=8, ge=1)
+    """Rows of the one compiled gradient; bounds memory, changes no result but its rounding."""
+    row_length: int = Field(ge=2)
+    """Tokens of a row; equal to ``row_length`` of Pack."""
+    temperature: float = Field(default=1.0, ge=0.0)
+    """Temperature the episodes were sampled at, so that both sides score one distribution; 0 (greedy) stands for 1."""
+    checkpoint_every: int | None = Field(default=None, ge=1)
+    """Steps between checkpoints; ``None`` saves the last step only. Without a store nothing is saved."""
+    no_signal_warning: float = Field(default=0.75, ge=0.0, le=1.0)
+    """Share of groups without any advantage above which a step carries a warning."""
+
+    @model_validator(mode="after")
+    def _schedule_ends(self) -> Self:
+        if self.schedule != "constant" and self.decay_steps is None:
+            raise ValueError(f"expected decay_steps with schedule={self.schedule!r}, got None; set it to the steps of the run")
+        return self

@@ -1,0 +1,237 @@
+"""The trainer: a sink that collects the groups of a step, in birth order, and gives new weights.
+
+The gradient of a micro-batch is taken as soon as its rows are there, while other groups of the same step are still being made.
+The engine calls ``add`` for each group and then ``finish``, both on a thread of their own, so blocking is right here. The
+maths is in ``step.py``, the bookkeeping in ``metrics.py``; this file only drives them.
+
+Who owns what: the optimizer state and the accumulator are this object's alone and are donated. Parameters are published, others
+read them while the next ones are made, so they never are. Both programs are compiled when the trainer opens, for the one shape
+there is; a batch of another shape is an error and never a compilation.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import anyio.to_thread
+import jax
+import numpy as np
+from flax import nnx
+
+from flow import Context
+from stages.batches.microbatch import Rows, cut, empty_rows, padded, rows_of
+from stages.checkpoint.store import CheckpointStore
+from stages.losses.tokens import Loss
+from stages.records import Batch, Weights
+from stages.train.config import TrainerConfig
+from stages.train.metrics import Row, StepMeter, episode_metrics, flow_metrics, loss_metrics, skip_reason, warning
+from stages.train.optimizer import learning_rate, make_optimizer, num_updates
+from stages.train.step import Outcome, make_accumulate, make_objective, make_update, zeros
+
+
+class Trainer:
+    """Trains an NNX model on batches. An async context manager.
+
+    Opening initialises the optimizer and compiles. Closing writes the parameters back into the model, saves the last step, and
+    reports a save that failed.
+
+    Args:
+        model: called as ``model(ids_BT, positions_BT, segments_BT) -> logits_BTV``; all of its state is ``nnx.Param``.
+        loss: see ``stages.losses.tokens.Loss``.
+        config: see ``TrainerConfig``.
+        checkpoints: where to save, opened and closed with the trainer; ``None`` saves nothing.
+        resume: go on from the latest step in ``checkpoints`` (parameters, optimizer state and step); False wants it empty.
+        clock: seconds, for the times of a step.
+    """
+
+    def __init__(
+        self,
+        model: nnx.Module,
+        loss: Loss,
+        config: TrainerConfig,
+        checkpoints: CheckpointStore | None = None,
+        resume: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._model = model
+        self._loss = loss
+        self._config = config
+        self._checkpoints = checkpoints
+        self._resume = resume
+        self._clock = clock
+        self._stack = contextlib.ExitStack()
+        self._schedule = learning_rate(config)
+        self._step = self._saved_step = self._num_skipped = self._num_compilations = 0
+
+    async def __aenter__(self) -> Self:
+        await anyio.to_thread.run_sync(self.open)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Shielded: a run that is being cancelled still keeps the weights it paid for.
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self.close)
+
+    def open(self) -> None:
+        """Initialise, restore where asked, compile. What ``async with`` does, for callers without an event loop.
+
+        Raises:
+            ValueError: the checkpoint folder holds steps of another run.
+        """
+        graphdef, self._parameters = nnx.split(self._model, nnx.Param)
+        optimizer = make_optimizer(self._config)
+        self._state = jax.jit(optimizer.init)(self._parameters)
+        with contextlib.ExitStack() as stack:
+            if self._checkpoints is not None:
+                stack.enter_context(self._checkpoints)
+                self._restore(self._checkpoints)
+            objective = make_objective(graphdef, self._loss, self._config.temperature)
+            rows = empty_rows(self._config.rows_per_microbatch, self._config.row_length)
+            self._accumulated = zeros(objective, self._parameters, rows)
+            # Compiled ahead: such a program refuses another shape, so that nothing can compile later without notice.
+            self._accumulate = self._compiled(make_accumulate(objective), (1,), self._parameters, self._accumulated, rows)
+            update = make_update(optimizer)
+            self._update = self._compiled(update, (1, 2), self._parameters, self._state, self._accumulated, np.float32(0))
+            self._stack = stack.pop_all()
+        self._rest = empty_rows(0, self._config.row_length)
+        self._meter = StepMeter()
+        self._since = self._clock()
+
+    def close(self) -> None:
+        """Write the parameters back into the model and save the last complete step, if that was not done. Harmless twice.
+
+        Raises:
+            OSError: a save failed.
+        """
+        stack, self._stack = self._stack.pop_all(), contextlib.ExitStack()
+        with stack:
+            nnx.update(self._model, self._parameters)
+            if self._step > self._saved_step:
+                self._save()
+
+    @property
+    def step(self) -> int:
+        """Steps finished, those of a resumed run included."""
+        return self._step
+
+    @property
+    def weights(self) -> Weights:
+        """The parameters in force: those of the model before the first step. Open trainers only."""
+        return Weights(self._parameters)
+
+    def add(self, batch: Batch, context: Context) -> None:
+        """Take in one batch, and the gradient of each micro-batch that is now full.
+
+        Args:
+            batch: rows of the configured length, in birth order.
+            context: its ``lag`` enters the metrics.
+
+        Raises:
+            ValueError: the rows have another length.
+        """
+        if batch.ids.shape[1] != self._config.row_length:
+            raise ValueError(
+                f"{context.node}: expected rows of row_length={self._config.row_length} tokens, got {batch.ids.shape[1]}; "
+                "give Pack and Trainer the same row_length"
+            )
+        self._meter.add(batch, context.lag)
+        full, self._rest = cut(self._rest, rows_of(batch), self._config.rows_per_microbatch)
+        for rows in full:
+            self._take_gradient(rows, context)
+
+    def finish(self, context: Context) -> Weights:
+        """Update the parameters with what was added since the last time, report the step, and save where it is due.
+
+        A step without a target, or with a number that is not finite, changes nothing: it is counted and reported as skipped.
+
+        Raises:
+            OSError: an earlier save failed.
+        """
+        if self._rest.num_rows:
+            self._take_gradient(padded(self._rest, self._config.rows_per_microbatch), context)
+            self._rest = empty_rows(0, self._config.row_length)
+        meter, self._meter = self._meter, StepMeter()
+        begun = self._clock()
+        with context.span("update", step=self._step + 1):
+            outcome = self._apply(meter)
+        updated = self._clock()
+        self._step += 1
+        self._save_if_due(context)
+        now = self._clock()
+        context.report(self._row(meter, outcome, update_s=updated - begun, save_s=now - updated, step_s=now - self._since))
+        self._since = now
+        return self.weights
+
+    def _compiled(self, function: Callable[..., Any], donated: tuple[int, ...], *arguments: Any) -> Callable[..., Any]:
+        self._num_compilations += 1
+        return jax.jit(function, donate_argnums=donated).lower(*arguments).compile()
+
+    def _take_gradient(self, rows: Rows, context: Context) -> None:
+        begun = self._clock()
+        with context.span("gradient", step=self._step + 1, targets=int(rows.mask.sum())):
+            # Waited for: the span then is the work, and no more than one micro-batch is ever in flight.
+            self._accumulated = jax.block_until_ready(self._accumulate(self._parameters, self._accumulated, rows))
+        self._meter.gradient_s += self._clock() - begun
+        self._meter.num_microbatches += 1
+
+    def _apply(self, meter: StepMeter) -> Outcome:
+        divisor = np.float32(meter.divisor if meter.num_targets else 0)
+        self._parameters, self._state, self._accumulated, outcome = self._update(
+            self._parameters, self._state, self._accumulated, divisor
+        )
+        return jax.device_get(outcome)
+
+    def _row(self, meter: StepMeter, outcome: Outcome, *, update_s: float, save_s: float, step_s: float) -> Row:
+        applied = bool(outcome.applied)
+        rate = float(self._schedule(num_updates(self._state) - 1)) if applied else None
+        self._num_skipped += not applied
+        row: Row = {
+            "step": self._step,
+            "loss": float(outcome.loss) if meter.num_targets else None,
+            "grad_norm": float(outcome.grad_norm) if meter.num_targets else None,
+            "learning_rate": rate,
+            "skipped": skip_reason(meter.num_targets, applied),
+            "skipped_total": self._num_skipped,
+            **episode_metrics(meter.episodes),
+            **flow_metrics(meter, applied),
+            **loss_metrics(outcome.sums, meter.num_targets),
+            "step_s": step_s,
+            "gradient_s": meter.gradient_s,
+            "update_s": update_s,
+            "save_s": save_s,
+            "wait_s": step_s - meter.gradient_s - update_s - save_s,
+            "tokens_per_second": meter.num_tokens / step_s,
+            "gradient_tokens_per_second": meter.num_tokens / meter.gradient_s if meter.gradient_s else None,
+            "compilations": self._num_compilations,
+        }
+        row["warning"] = warning(row, self._config.no_signal_warning)
+        return row
+
+    def _save_if_due(self, context: Context) -> None:
+        every = self._config.checkpoint_every
+        if self._checkpoints is not None and every is not None and self._step % every == 0:
+            with context.span("checkpoint", step=self._step):
+                self._save()
+
+    def _save(self) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.save(self._step, self._parameters, self._state)
+            self._saved_step = self._step
+
+    def _restore(self, checkpoints: CheckpointStore) -> None:
+        latest = checkpoints.latest()
+        if latest is None:
+            return
+        if not self._resume:
+            raise ValueError(
+                f"{checkpoints.folder}: expected no checkpoints of another run, got step {latest}; "
+                "choose another run name, or pass resume=True to go on from it"
+            )
+        saved: Any = checkpoints.restore(self._parameters, self._state)
+        self._parameters, self._state = saved.parameters, saved.optimizer
+        self._step = self._saved_step = saved.step

@@ -1,0 +1,69 @@
+import asyncio
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from flow import Filtered
+from stages.advantages.stage import Advantages, AdvantagesConfig
+from stages.records import Episode, Group, Status, Task
+
+
+def episode(reward: float | None, status: Status = Status.FINISHED, sampled: int = 2) -> Episode:
+    mask = np.array([False, True, True]) & (np.arange(3) <= sampled)
+    return Episode(
+        task=Task("t", "?"),
+        birth=5,
+        member=0,
+        retry=0,
+        ids=np.arange(3, dtype=np.int32),
+        mask=mask,
+        logprobs=np.where(mask, -1, np.nan).astype(np.float32),
+        versions=np.where(mask, 0, -1).astype(np.int32),
+        turns=(),
+        messages=(),
+        status=status,
+        reward=reward,
+    )
+
+
+def run(stage: Advantages, *episodes: Episode) -> Group | Filtered:
+    return asyncio.run(stage(Group(5, episodes), context=None))
+
+
+def test_each_member_gets_its_advantage():
+    group = run(Advantages(), episode(1.0), episode(0.0))
+    assert group.advantages.tolist() == [1.0, -1.0]
+    assert group.birth == 5
+
+
+def test_members_without_reward_failed_or_silent_take_no_part():
+    """S27, S70: a failure, a member without a sampled token, and a truncated one, which is live like any other."""
+    group = run(
+        Advantages(),
+        episode(1.0),
+        episode(None, Status.TOOL_ERROR),
+        episode(0.0, sampled=0),
+        episode(0.0, Status.TRUNCATED_TURNS),
+    )
+    assert group.advantages.tolist() == [1.0, 0.0, 0.0, -1.0]
+
+
+def test_rewards_can_be_centred_only():
+    assert run(Advantages(AdvantagesConfig(scale=False)), episode(3.0), episode(0.0)).advantages.tolist() == [1.5, -1.5]
+
+
+def test_groups_without_signal_pass_or_are_filtered_as_configured():
+    """S72: constant, varied, constant: one is left, also when each comes alone."""
+    groups = [(1.0, 1.0), (1.0, 0.0), (0.0, 0.0)]
+    passing = [run(Advantages(), *map(episode, rewards)) for rewards in groups]
+    assert [group.advantages.any() for group in passing] == [False, True, False]
+    stage = Advantages(AdvantagesConfig(filter_no_signal=True))
+    kept = [run(stage, *map(episode, rewards)) for rewards in groups]
+    assert [isinstance(out, Filtered) for out in kept] == [True, False, True]
+    assert kept[0] == Filtered("no_signal")
+
+
+def test_unknown_settings_are_refused():
+    with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+        AdvantagesConfig(scaled=True)

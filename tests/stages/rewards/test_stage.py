@@ -1,0 +1,177 @@
+import asyncio
+import contextlib
+import math
+
+import numpy as np
+import pytest
+
+from flow import Context, Gathered
+from stages.records import Episode, Group, Message, Status, Task
+from stages.rewards.answers import exact_answer
+from stages.rewards.shuffled import Shuffled, drawn_rewards
+from stages.rewards.stage import Rewards
+
+
+def episode(member: int, text: str = "12", status: Status = Status.FINISHED, birth: int = 0) -> Episode:
+    return Episode(
+        task=Task("t", "6 * 2?", "12"),
+        birth=birth,
+        member=member,
+        retry=0,
+        ids=np.arange(3, dtype=np.int32),
+        mask=np.array([False, True, True]),
+        logprobs=np.array([np.nan, -1, -1], np.float32),
+        versions=np.array([-1, 0, 0], np.int32),
+        turns=(),
+        messages=(Message("assistant", text),),
+        status=status,
+    )
+
+
+def gathered(*episodes: Episode, birth: int = 0) -> Gathered[Episode]:
+    return Gathered(birth=birth, members=episodes, failures=(), closed="full")
+
+
+def context() -> Context:
+    return Context(
+        node="rewards",
+        path=(0,),
+        birth=0,
+        member=0,
+        retry=0,
+        attempt=0,
+        version=None,
+        lag=None,
+        deadline_s=None,
+        _read=lambda: None,
+        _permit=lambda pool, units: contextlib.nullcontext(),
+        _span=lambda name, args: contextlib.nullcontext(),
+        _report=lambda row: None,
+    )
+
+
+def score(stage, *episodes: Episode, birth: int = 0) -> Group:
+    return asyncio.run(stage(gathered(*episodes, birth=birth), context()))
+
+
+async def asynchronous(episode: Episode) -> float:
+    await asyncio.sleep(0)
+    return exact_answer(episode)
+
+
+class CallableObject:
+    def __call__(self, episode: Episode) -> float:
+        return exact_answer(episode)
+
+
+@pytest.mark.parametrize("function", [exact_answer, asynchronous, CallableObject(), lambda e: asynchronous(e)])
+def test_a_function_may_be_sync_async_or_an_object(function):
+    """S67: the same numbers whichever way the function is written."""
+    group = score(Rewards({"answer": (function, 2.0)}), episode(0), episode(1, "13"))
+    assert [e.reward for e in group.episodes] == [2.0, 0.0]
+    assert [e.parts for e in group.episodes] == [{"answer": 1.0}, {"answer": 0.0}]
+
+
+def test_the_reward_is_the_weighted_sum_of_its_parts():
+    stage = Rewards({"answer": (exact_answer, 1.0), "short": (lambda e: 0.5, -0.2), "watched": (lambda e: 7, 0.0)})
+    (scored,) = score(stage, episode(0)).episodes
+    assert math.isclose(scored.reward, 1.0 - 0.1)
+    assert scored.parts == {"answer": 1.0, "short": 0.5, "watched": 7.0}
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "NoneType None"),
+        (math.nan, "float nan"),
+        (math.inf, "float inf"),
+        ("1", "str '1'"),
+        ([1.0], "list [1.0]"),
+        (np.array([1.0]), "ndarray array([1.])"),
+    ],
+)
+def test_what_is_no_number_fails_that_member_alone(value, shown):
+    """S66, S65: 1 of 8 gives no number (None, NaN, or a list to be broadcast): it has no reward, the other 7 keep theirs."""
+    stage = Rewards({"answer": (exact_answer, 1.0), "odd": (lambda e: value if e.member == 3 else 1.0, 1.0)})
+    group = score(stage, *(episode(member) for member in range(8)))
+    failed = group.episodes[3]
+    assert (failed.reward, failed.status) == (None, Status.ENVIRONMENT_ERROR)
+    assert failed.parts == {"answer": 1.0}
+    assert failed.error == f"reward 'odd': ValueError: expected one finite number for one episode, got {shown}"
+    assert [e.reward for e in group.episodes if e.member != 3] == [2.0] * 7
+
+
+def test_a_function_that_raises_fails_that_member_with_its_cause():
+    def fussy(episode: Episode) -> float:
+        if episode.member == 1:
+            raise KeyError("gold")
+        return 1.0
+
+    group = score(Rewards({"fussy": (fussy, 1.0)}), episode(0), episode(1))
+    assert group.episodes[0].reward == 1.0
+    assert group.episodes[1].reward is None
+    assert group.episodes[1].status.failed
+    assert group.episodes[1].error == "reward 'fussy': KeyError: 'gold'"
+
+
+def test_a_failed_episode_is_not_scored():
+    """S27: a failed member gets no reward of 0."""
+    called = []
+    group = score(
+        Rewards({"f": (lambda e: called.append(e.member) or 1.0, 1.0)}), episode(0), episode(1, status=Status.TIMED_OUT)
+    )
+    assert called == [0]
+    assert group.episodes[1].reward is None
+    assert group.episodes[1].status is Status.TIMED_OUT
+
+
+def test_members_keep_their_order_and_nothing_else_changes():
+    """S41: each reward belongs to the episode it stands in."""
+    members = [episode(4), episode(1, "13"), episode(2)]
+    group = score(Rewards({"answer": (exact_answer, 1.0)}), *members, birth=9)
+    assert group.birth == 9
+    assert group.advantages is None
+    assert [(e.member, e.reward) for e in group.episodes] == [(4, 1.0), (1, 0.0), (2, 1.0)]
+    assert all(after.ids is before.ids for before, after in zip(members, group.episodes, strict=True))
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(ValueError, match="expected at least one function"):
+        Rewards({})
+    with pytest.raises(ValueError, match="expected a finite weight, got nan"):
+        Rewards({"answer": (exact_answer, math.nan)})
+
+
+def test_shuffled_rewards_are_independent_of_the_episode_and_keep_the_mean():
+    """The correlation over 3000 members with a success rate of 0.3 must lie within 4 standard errors of 0."""
+    stage = Shuffled(Rewards({"answer": (exact_answer, 1.0)}), seed=3)
+    random = np.random.default_rng(0)
+    # Whole groups are easy or hard, so that a permutation inside the group would be caught too.
+    rates = random.choice([0.05, 0.55], size=375)
+    groups = [[episode(m, "12" if random.random() < rate else "x") for m in range(8)] for rate in rates]
+
+    async def score_all() -> list[Episode]:
+        scored = [await stage(gathered(*group, birth=birth), context()) for birth, group in enumerate(groups)]
+        return [e for group in scored for e in group.episodes]
+
+    episodes = asyncio.run(score_all())
+    true, given = [e.parts["true_reward"] for e in episodes], [e.reward for e in episodes]
+    assert set(given) == {0.0, 1.0}
+    assert abs(np.mean(given) - np.mean(true)) < 0.05
+    assert abs(np.corrcoef(true, given)[0, 1]) < 4 / math.sqrt(len(true))
+
+
+def test_shuffled_rewards_repeat_with_the_seed_and_leave_failures_alone():
+    def run(seed: int) -> list[float | None]:
+        stage = Shuffled(Rewards({"answer": (exact_answer, 1.0)}), seed=seed)
+        members = [*(episode(m) for m in range(15)), episode(15, status=Status.TOOL_ERROR)]
+        return [e.reward for e in score(stage, *members, birth=1).episodes]
+
+    assert run(1) == run(1) != run(2)
+    assert run(1)[15] is None
+
+
+def test_rewards_are_drawn_from_the_pool_alone():
+    draws = drawn_rewards(np.array([2.0, 5.0]), 400, seed=0, birth=0)
+    assert set(draws) == {2.0, 5.0}
+    assert 150 < (draws == 2.0).sum() < 250

@@ -1,0 +1,151 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from stages.records import BadCall, Message, ToolCall
+from stages.text.template import TemplateChat
+from stages.tools.calculator import calculator_tool
+
+CALCULATOR = calculator_tool()
+CHATML = (
+    "{% if tools %}{{ '<|im_start|>system\nTools: ' + (tools | tojson) + '<|im_end|>\n' }}{% endif %}"
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+# As CHATML, but the reasoning of a turn is dropped once a user message follows it, as in the Qwen3 family.
+FORGETFUL = (
+    "{% set ns = namespace(last=-1) %}"
+    "{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+    "{% for m in messages %}{% set c = m.content %}"
+    "{% if m.role == 'assistant' and loop.index0 < ns.last %}{% set c = c.split('</think>\n\n')[-1] %}{% endif %}"
+    "{{ '<|im_start|>' + m.role + '\n' + c + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def byte_tokenizer(template, *, merges=(), begin=None):
+    """Every byte a token, and the three marks; no downloads."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: index for index, token in enumerate([*alphabet, *("".join(pair) for pair in merges)])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=list(merges)))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    marks = ["<|im_start|>", "<|im_end|>", "<|bos|>", "<|other|>"]
+    tokenizer.add_special_tokens([AddedToken(mark, special=True, normalized=False) for mark in marks])
+    if begin:
+        from tokenizers.processors import TemplateProcessing
+
+        place = [(begin, tokenizer.token_to_id(begin))]
+        tokenizer.post_processor = TemplateProcessing(single=f"{begin} $A", special_tokens=place)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=template, bos_token=begin, eos_token="<|im_end|>")
+
+
+CHAT = TemplateChat(byte_tokenizer(CHATML))
+ASK = [Message("user", "What is 2+2?")]
+
+
+def test_turns_joined_token_by_token_equal_the_template_rendering():
+    """S55: the newline after the end token is there, given and not sampled."""
+    tokenizer = byte_tokenizer(CHATML)
+    reply = Message("tool", "4", call_id="call-0-0")
+    ids = np.concatenate([CHAT.open(ASK, []), CHAT.write(Message("assistant", "2+2")), CHAT.extend([reply])])
+    rendered = tokenizer.apply_chat_template(
+        [
+            {"role": "user", "content": "What is 2+2?"},
+            {"role": "assistant", "content": "2+2"},
+            {"role": "tool", "content": "4"},
+        ],
+        add_generation_prompt=True,
+        return_dict=False,
+    )
+    assert ids.tolist() == rendered
+    assert CHAT.decode(CHAT.extend([reply])) == "\n<|im_start|>tool\n4<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_an_extension_does_not_depend_on_what_was_sampled():
+    """S54, S63: nothing is found by slicing at a length of re-encoded text, so a pair that re-encodes shorter does no harm."""
+    chat = TemplateChat(byte_tokenizer(CHATML, merges=[("a", "b")]))
+    a, b, start = (chat._tokenizer.convert_tokens_to_ids(t) for t in ("a", "b", "<|im_start|>"))
+    sampled = np.array([a, b, start, chat.stop_ids[0]])
+    assert chat.read(sampled).content == "ab<|im_start|>"
+    assert len(chat.write(chat.read(np.array([a, b, chat.stop_ids[0]])))) == 2
+    assert (
+        chat.decode(chat.extend([Message("user", "go on")])) == "\n<|im_start|>user\ngo on<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_a_template_that_drops_reasoning_is_refused_unless_keeping_it_is_wanted():
+    """S56."""
+    with pytest.raises(
+        ValueError, match=r"reasoning is dropped from a turn once a user message follows it.*keep_reasoning=True"
+    ):
+        TemplateChat(byte_tokenizer(FORGETFUL))
+    kept = TemplateChat(byte_tokenizer(FORGETFUL), keep_reasoning=True)
+    assert kept.decode(kept.extend([Message("tool", "4")])).startswith("\n<|im_start|>tool\n4")
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        (CHATML.replace("'<|im_start|>assistant\n'", "'<|im_start|>assistant\n<think>\n'"), "generation prompt followed by"),
+        (CHATML.replace("m.content + '<|im_end|>\n'", "m.content + '\n'"), "no special token"),
+        ("{{ messages | length }}" + CHATML, "generation prompt followed by"),
+        (CHATML + "{{ messages[-1].role }}", "generation prompt followed by|change what is rendered"),
+    ],
+)
+def test_a_template_under_which_a_conversation_does_not_only_grow_is_refused(template, why):
+    with pytest.raises(ValueError, match=f"expected a chat template under which a conversation only grows; got .*({why})"):
+        TemplateChat(byte_tokenizer(template))
+
+
+def test_there_is_exactly_one_begin_token():
+    """S59, S60."""
+    emits = TemplateChat(byte_tokenizer("{{ '<|bos|>' }}" + CHATML, begin="<|bos|>"))
+    silent = TemplateChat(byte_tokenizer(CHATML, begin="<|bos|>"))
+    none = TemplateChat(byte_tokenizer(CHATML))
+    for chat, count in ((emits, 1), (silent, 1), (none, 0)):
+        text = chat.decode(chat.open(ASK, []))
+        assert text.count("<|bos|>") == count
+        assert text.startswith("<|bos|>") == bool(count)
+        assert "<|bos|>" not in chat.decode(chat.extend([Message("tool", "4")]))
+
+
+def test_tools_are_shown_by_the_template_or_in_the_system_message():
+    """S64: the rendering that is trained on is the one that was sampled from, tools included."""
+    assert '"name": "calculator"' in CHAT.decode(CHAT.open(ASK, [CALCULATOR]))
+    blind = TemplateChat(byte_tokenizer(CHATML.split("{% endif %}", 1)[1]))
+    plain = blind.decode(blind.open(ASK, []))
+    told = blind.decode(blind.open([Message("system", "Be brief."), *ASK], [CALCULATOR]))
+    assert "calculator" not in plain
+    assert told.startswith('<|im_start|>system\nBe brief.\n\nYou may call these functions:\n<tools>\n{"name": "calculator"')
+
+
+def test_an_assistant_turn_with_a_call_is_written_and_read_alike():
+    """S57, S61: a call is part of the text of its turn, so no template can clear it or choke on its arguments."""
+    turn = Message("assistant", "Let me see.", (ToolCall("call-1-0", "calculator", {"expression": "2+2"}),))
+    ids = CHAT.write(turn)
+    assert ids[-1] == CHAT.stop_ids[0]
+    assert CHAT.read(ids, turn=1) == turn
+    assert '{"name": "calculator", "arguments": {"expression": "2+2"}}' in CHAT.decode(CHAT.open([*ASK, turn], []))
+
+
+def test_any_declared_stop_token_ends_a_turn():
+    """S35."""
+    other = CHAT._tokenizer.convert_tokens_to_ids("<|other|>")
+    chat = TemplateChat(byte_tokenizer(CHATML), also_stop=(other,))
+    assert chat.stop_ids[1] == other
+    assert chat.read(np.array([*chat.write(Message("assistant", "4"))[:-1], other])).content == "4"
+
+
+@given(st.lists(st.integers(-3, CHAT.vocab_size + 3), max_size=30))
+def test_reading_never_raises(ids):
+    message = CHAT.read(np.array(ids, np.int64))
+    assert message.role == "assistant"
+
+
+def test_a_bad_call_cannot_be_written():
+    with pytest.raises(ValueError, match="expected calls that can be written"):
+        CHAT.write(Message("assistant", "", (BadCall("call-0-0", "broken"),)))

@@ -1,0 +1,75 @@
+import numpy as np
+
+from stages.batches.pack import Segment, pack
+from stages.records import Batch, EpisodeRow, Status
+from stages.train.metrics import StepMeter, divisor, episode_metrics, flow_metrics, loss_metrics, skip_reason, warning
+
+
+def row(reward: float | None, status: Status = Status.FINISHED, sampled: int = 10) -> EpisodeRow:
+    return EpisodeRow(status=status, reward=reward, num_sampled=sampled, num_turns=2, seconds=0.5)
+
+
+def batch(advantage: float, *episodes: EpisodeRow) -> Batch:
+    segment = Segment(np.arange(5, dtype=np.int32), np.array([False, True, True, False, True]), None, advantage)
+    return pack(0, [segment] if advantage else [], 8, episodes)
+
+
+def test_failures_are_no_zeros_in_the_mean_and_no_holes_in_the_success():
+    """S40: 10 episodes, 2 failed, 4 right: success 0.4 and not 0.5; the mean reward is over the 8 scored ones."""
+    episodes = [row(1.0)] * 4 + [row(0.0)] * 4 + [row(None, Status.TOOL_ERROR), row(None, Status.TIMED_OUT)]
+    got = episode_metrics(episodes)
+    assert got["success"] == 0.4
+    assert got["reward_mean"] == 0.5
+    assert (got["num_episodes"], got["episodes_finished"], got["episodes_tool_error"], got["episodes_timed_out"]) == (
+        10,
+        8,
+        1,
+        1,
+    )
+    assert (got["turns_mean"], got["episode_s_mean"], got["sampled_tokens"]) == (2.0, 0.5, 100)
+
+
+def test_what_was_not_measured_is_none():
+    unscored = episode_metrics([row(None)])
+    assert (unscored["reward_mean"], unscored["success"]) == (None, None)
+    nothing = episode_metrics([])
+    assert {nothing[name] for name in ("reward_mean", "success", "turns_mean", "episode_s_mean", "sampled_tokens")} == {None}
+    got = flow_metrics(StepMeter(), applied=False)
+    assert (got["goodput"], got["lag_mean"], got["lag_max"], got["no_signal_groups"]) == (None, None, None, None)
+    assert loss_metrics({"entropy": 3.0}, 0)["entropy"] is None
+    assert loss_metrics({"entropy": 3.0}, 2) == {
+        "clip_fraction": None,
+        "entropy": 1.5,
+        "kl": None,
+        "logprob_gap": None,
+        "ratio": None,
+    }
+
+
+def test_tokens_lags_and_groups_without_signal_are_counted():
+    """S74: one of two groups carries no signal; goodput is 3 trained of 40 sampled tokens."""
+    meter = StepMeter()
+    meter.add(batch(1.0, row(1.0), row(0.0)), lag=1)
+    meter.add(batch(0.0, row(1.0), row(1.0)), lag=0)
+    got = flow_metrics(meter, applied=True)
+    assert (got["num_groups"], got["no_signal_groups"]) == (2, 0.5)
+    assert (got["trained_tokens"], got["goodput"]) == (3, 3 / 40)
+    assert (got["lag_mean"], got["lag_max"]) == (0.5, 1)
+    assert flow_metrics(meter, applied=False)["trained_tokens"] == 0
+    assert meter.num_tokens == 5
+
+
+def test_the_divisor_counts_members_without_advantage_but_no_failures():
+    assert divisor(batch(1.0, row(1.0, sampled=7), row(0.5, sampled=4), row(None, Status.CANCELLED, sampled=100))) == 11
+    assert divisor(batch(1.0)) == 3
+
+
+def test_a_step_that_trains_less_than_it_seems_to_says_so():
+    """S74, S76."""
+    assert skip_reason(5, applied=True) is None
+    assert skip_reason(0, applied=False) == "no_targets"
+    assert skip_reason(5, applied=False) == "not_finite"
+    assert warning({"skipped": None, "no_signal_groups": 0.5}, 0.75) is None
+    assert warning({"skipped": None, "no_signal_groups": None}, 0.75) is None
+    assert warning({"skipped": "not_finite", "no_signal_groups": 0.5}, 0.75) == "update skipped: not_finite"
+    assert warning({"skipped": None, "no_signal_groups": 0.8}, 0.75).startswith("80% of the groups carry no signal")

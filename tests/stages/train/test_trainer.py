@@ -1,0 +1,341 @@
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+from flow import Context
+from stages.batches.pack import Segment, pack
+from stages.checkpoint.store import CheckpointStore, complete_steps, load_parameters
+from stages.losses.policy import ClippedPolicyLoss
+from stages.losses.supervised import supervised_loss
+from stages.models.config import ModelConfig
+from stages.models.logprobs import token_logprobs
+from stages.models.transformer import Transformer
+from stages.records import Batch, EpisodeRow, Status
+from stages.train.config import TrainerConfig
+from stages.train.trainer import Trainer
+
+VOCAB, ROW = 11, 12
+
+
+def tiny(seed: int = 0) -> Transformer:
+    config = ModelConfig(
+        vocab_size=VOCAB, width=8, num_layers=1, num_heads=2, num_kv_heads=1, head_size=4, mlp_width=16, context_length=ROW
+    )
+    return Transformer(config, nnx.Rngs(seed))
+
+
+def context(rows: list[dict[str, Any]], lag: int | None = None) -> Context:
+    return Context(
+        node="trainer",
+        path=(0,),
+        birth=0,
+        member=0,
+        retry=0,
+        attempt=0,
+        version=None,
+        lag=lag,
+        deadline_s=None,
+        _read=lambda: None,
+        _permit=lambda pool, units: contextlib.nullcontext(),
+        _span=lambda name, args: contextlib.nullcontext(),
+        _report=rows.append,
+    )
+
+
+def segment(random: np.random.Generator, length: int = 6, advantage: float | None = None) -> Segment:
+    mask = np.arange(length) >= 2
+    logprobs = np.where(mask, -random.uniform(1.5, 3.0, length), np.nan).astype(np.float32)
+    advantage = float(random.normal()) if advantage is None else advantage
+    return Segment(random.integers(0, VOCAB, length).astype(np.int32), mask, logprobs, advantage)
+
+
+def batches(sizes: Sequence[int], seed: int = 0) -> list[Batch]:
+    """One batch for each size, of that many segments."""
+    random = np.random.default_rng(seed)
+    return [pack(birth, [segment(random) for _ in range(size)], ROW) for birth, size in enumerate(sizes)]
+
+
+def config(**settings: Any) -> TrainerConfig:
+    return TrainerConfig(**{"row_length": ROW, "rows_per_microbatch": 2, "learning_rate": 0.01, **settings})
+
+
+def train(steps: Sequence[Sequence[Batch]], loss: Any = None, model: nnx.Module | None = None, **settings: Any):
+    """Run a trainer over steps of batches; gives the model, the rows and the parameters after each step."""
+    model, rows, published = model or tiny(), [], []
+    trainer = Trainer(model, loss or ClippedPolicyLoss(), config(**settings))
+    trainer.open()
+    for step in steps:
+        for batch in step:
+            trainer.add(batch, context(rows))
+        published.append(trainer.finish(context(rows)).parameters)
+    trainer.close()
+    return model, rows, published
+
+
+def flat(parameters: Any) -> np.ndarray:
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(parameters)])
+
+
+def test_the_loss_and_gradient_of_a_step_equal_those_of_one_call_over_each_segment_alone():
+    """Loss and gradient norm from the unpacked segments, one forward pass each, in place of packed and padded rows."""
+    random = np.random.default_rng(1)
+    segments = [segment(random, length) for length in (6, 5, 12, 4, 3)]
+    _, rows, _ = train([[pack(0, segments[:3], ROW), pack(1, segments[3:], ROW)]])
+    model = tiny()
+    graphdef, parameters = nnx.split(model, nnx.Param)
+    targets = sum(int(s.mask.sum()) for s in segments)
+
+    def total(parameters):
+        loss = 0.0
+        for s in segments:
+            ids = s.ids[None]
+            at = np.arange(len(s.ids), dtype=np.int32)[None]
+            logits = nnx.merge(graphdef, parameters)(ids, at, np.ones_like(at))
+            logprobs = token_logprobs(logits, ids, np.ones_like(at))[0][0][s.mask]
+            ratio = jax.numpy.exp(logprobs - s.logprobs[s.mask])
+            advantage = np.float32(s.advantage)
+            loss -= jax.numpy.minimum(ratio * advantage, jax.numpy.clip(ratio, 0.8, 1.2) * advantage).sum()
+        return loss / targets
+
+    loss, gradient = jax.value_and_grad(total)(parameters)
+    assert rows[0]["trained_tokens"] == targets
+    np.testing.assert_allclose(rows[0]["loss"], loss, rtol=1e-4)
+    np.testing.assert_allclose(rows[0]["grad_norm"], np.linalg.norm(flat(gradient)), rtol=1e-4)
+
+
+@pytest.mark.parametrize("cut", [1, 3, 16])
+def test_how_a_step_is_cut_into_micro_batches_changes_nothing_but_rounding(cut):
+    """S77, S73: 7 rows in micro-batches of 1, 3 (the last with 1 row and 2 of filling) and 16 against 2."""
+    steps = [batches([5, 1, 0, 8]), batches([2, 3], seed=1)]
+    _, expected, parameters = train(steps, rows_per_microbatch=2)
+    _, rows, others = train(steps, rows_per_microbatch=cut)
+    for mine, other in zip(parameters, others, strict=True):
+        np.testing.assert_allclose(flat(mine), flat(other), atol=2e-5)
+    for name in ("loss", "grad_norm", "entropy", "kl", "logprob_gap", "clip_fraction", "trained_tokens"):
+        np.testing.assert_allclose([row[name] for row in rows], [row[name] for row in expected], rtol=1e-4, err_msg=name)
+
+
+def test_the_same_steps_give_the_same_bits():
+    steps = [batches([5, 1, 4]), batches([2, 3], seed=1)]
+    first, second = train(steps), train(steps)
+    np.testing.assert_array_equal(flat(first[2][-1]), flat(second[2][-1]))
+
+
+def test_nan_outside_the_mask_changes_nothing():
+    """S75: a NaN log-probability or advantage at a masked position of the batch leaves the update as it was."""
+    (clean,) = batches([3])
+    dirty = Batch(
+        **{name: getattr(clean, name).copy() for name in ("ids", "positions", "segments", "mask", "logprobs", "advantages")}
+        | {"birth": 0}
+    )
+    dirty.logprobs[~dirty.mask] = np.nan
+    dirty.advantages[~dirty.mask] = np.nan
+    np.testing.assert_array_equal(flat(train([[clean]])[2][-1]), flat(train([[dirty]])[2][-1]))
+
+
+def test_a_step_without_targets_changes_nothing_and_is_counted():
+    """S76, S58: no division by zero, no decay, no momentum; the step after it trains as if it had not been."""
+    steps = [batches([2]), batches([0, 0]), batches([3], seed=1)]
+    _, rows, published = train(steps, weight_decay=0.1)
+    np.testing.assert_array_equal(flat(published[0]), flat(published[1]))
+    np.testing.assert_array_equal(flat(published[2]), flat(train([steps[0], steps[2]], weight_decay=0.1)[2][-1]))
+    assert [row["skipped"] for row in rows] == [None, "no_targets", None]
+    assert [row["skipped_total"] for row in rows] == [0, 1, 1]
+    assert (rows[1]["loss"], rows[1]["grad_norm"], rows[1]["kl"], rows[1]["learning_rate"]) == (None, None, None, None)
+    assert rows[1]["warning"] == "update skipped: no_targets"
+
+
+def test_a_gradient_that_is_not_finite_is_skipped_and_counted():
+    (broken,) = batches([2])
+    broken.advantages[broken.mask] = np.inf
+    steps = [[broken], batches([3], seed=1)]
+    _, rows, published = train(steps)
+    np.testing.assert_array_equal(flat(published[0]), flat(nnx.state(tiny(), nnx.Param)))
+    np.testing.assert_array_equal(flat(published[1]), flat(train(steps[1:])[2][-1]))
+    assert [row["skipped"] for row in rows] == ["not_finite", None]
+    assert rows[0]["trained_tokens"] == 0
+
+
+def test_leaving_out_members_without_advantage_changes_no_update():
+    """A batch with rows for them, and one without, give the same parameters: the divisor counts their tokens either way."""
+    random = np.random.default_rng(3)
+    live, silent = segment(random), segment(random, advantage=0.0)
+    rows = tuple(EpisodeRow(Status.FINISHED, reward, 4, 1, 0.1) for reward in (1.0, 0.5))
+    with_it, without = pack(0, [live, silent], ROW, rows), pack(0, [live], ROW, rows)
+    assert with_it.num_targets == 2 * without.num_targets
+    np.testing.assert_allclose(flat(train([[with_it]])[2][-1]), flat(train([[without]])[2][-1]), atol=1e-6)
+
+
+def test_published_parameters_stay_readable_while_later_steps_run():
+    _, _, published = train([batches([2], seed) for seed in range(3)])
+    values = [flat(parameters) for parameters in published]
+    assert all(np.isfinite(value).all() for value in values)
+    assert not np.array_equal(values[0], values[2])
+
+
+def test_closing_writes_the_parameters_back_into_the_model():
+    model, _, published = train([batches([3])])
+    np.testing.assert_array_equal(flat(nnx.state(model, nnx.Param)), flat(published[-1]))
+    assert not np.array_equal(flat(published[-1]), flat(nnx.state(tiny(), nnx.Param)))
+
+
+def test_nothing_compiles_after_the_trainer_has_opened():
+    """Counted by the compiler's own events, for steps of very different sizes. The first step may compile host-side reads."""
+    compiled = []
+
+    def count(name: str, duration: float, **_: Any) -> None:
+        if name == "/jax/core/compile/backend_compile_duration":
+            compiled.append(name)
+
+    rows: list[dict[str, Any]] = []
+    trainer = Trainer(tiny(), ClippedPolicyLoss(), config())
+    jax.monitoring.register_event_duration_secs_listener(count)
+    try:
+        trainer.open()
+        opened = len(compiled)
+        for sizes in ([1], [4, 9, 0], [0], [30]):
+            for batch in batches(sizes):
+                trainer.add(batch, context(rows))
+            trainer.finish(context(rows))
+    finally:
+        jax.monitoring.unregister_event_duration_listener(count)
+    trainer.close()
+    assert opened >= 2
+    assert len(compiled) == opened
+    assert [row["compilations"] for row in rows] == [2] * 4
+
+
+def test_rows_of_another_length_are_refused():
+    trainer = Trainer(tiny(), ClippedPolicyLoss(), config())
+    trainer.open()
+    with pytest.raises(
+        ValueError, match=r"trainer: expected rows of row_length=12 tokens, got 8; give Pack and Trainer the same"
+    ):
+        trainer.add(pack(0, [], 8), context([]))
+    trainer.close()
+
+
+def test_times_of_a_step_add_up():
+    """A clock that ticks once a reading: what is not gradient, update or save is wait."""
+    rows: list[dict[str, Any]] = []
+    ticks = itertools.count()
+    trainer = Trainer(tiny(), ClippedPolicyLoss(), config(), clock=lambda: float(next(ticks)))
+    trainer.open()
+    for batch in batches([4, 4]):
+        trainer.add(batch, context(rows, lag=1))
+    trainer.finish(context(rows))
+    trainer.close()
+    (row,) = rows
+    assert row["microbatches"] == row["gradient_s"] == 2
+    assert row["step_s"] == row["gradient_s"] + row["update_s"] + row["save_s"] + row["wait_s"]
+    assert row["tokens_per_second"] == 48 / row["step_s"]
+    assert row["lag_max"] == 1
+
+
+def test_supervised_training_learns_a_fixed_sequence():
+    """The loss falls from about log(vocabulary) to under 0.1, and greedy reading gives the sequence back."""
+    ids = np.array([1, 7, 3, 9, 2, 5, 4], np.int32)
+    demonstration = pack(0, [Segment(ids, np.arange(7) >= 1)], ROW)
+    model, rows, _ = train([[demonstration]] * 60, supervised_loss, learning_rate=0.03, rows_per_microbatch=1)
+    assert abs(rows[0]["loss"] - math.log(VOCAB)) < 1.0
+    assert rows[-1]["loss"] < 0.1
+    assert rows[-1]["kl"] is None
+    at = np.arange(7, dtype=np.int32)[None]
+    assert np.argmax(model(ids[None], at, np.ones_like(at))[0, :-1], axis=-1).tolist() == ids[1:].tolist()
+
+
+def test_policy_training_makes_rewarded_tokens_likelier():
+    random = np.random.default_rng(5)
+    good, bad = segment(random, advantage=1.0), segment(random, advantage=-1.0)
+    model, _, _ = train([[pack(0, [good, bad], ROW)]] * 5, ClippedPolicyLoss(clip_low=1.0, clip_high=100.0))
+
+    def likelihood(of: Transformer, s: Segment) -> float:
+        at = np.arange(len(s.ids), dtype=np.int32)[None]
+        logits = of(s.ids[None], at, np.ones_like(at))
+        return float(token_logprobs(logits, s.ids[None], np.ones_like(at))[0][0][s.mask].sum())
+
+    assert likelihood(model, good) > likelihood(tiny(), good)
+    assert likelihood(model, bad) < likelihood(tiny(), bad)
+
+
+def test_behaviour_log_probabilities_at_the_sampling_temperature_give_a_ratio_of_one():
+    """S80, S81: engine and trainer score one distribution; temperature 0 stands for 1 on both sides."""
+    random = np.random.default_rng(6)
+    plain = segment(random, advantage=1.0)
+    at = np.arange(len(plain.ids), dtype=np.int32)[None]
+    logits = np.asarray(tiny()(plain.ids[None], at, np.ones_like(at)), np.float64)[0]
+    for temperature, divisor in ((0.6, 0.6), (0.0, 1.0)):
+        scaled = logits / divisor
+        everything = scaled - np.log(np.exp(scaled).sum(-1, keepdims=True))
+        logprobs = np.array([np.nan, *(everything[t - 1, plain.ids[t]] for t in range(1, len(plain.ids)))], np.float32)
+        sampled = Segment(plain.ids, plain.mask, logprobs, 1.0)
+        _, rows, _ = train([[pack(0, [sampled], ROW)]], temperature=temperature)
+        assert abs(rows[0]["ratio"] - 1.0) < 1e-5
+        assert rows[0]["logprob_gap"] < 1e-5
+
+
+def test_a_resumed_run_takes_the_same_steps_as_one_that_went_on(tmp_path: Path):
+    """S100: parameters, moments and the schedule come back, bit for bit."""
+    steps = [batches([3], seed) for seed in range(4)]
+    settings = {"schedule": "linear", "decay_steps": 4}
+    _, expected, straight = train(steps, **settings)
+    rows: list[dict[str, Any]] = []
+    for first, last, resume in ((0, 2, False), (2, 4, True)):
+        trainer = Trainer(tiny(resume), ClippedPolicyLoss(), config(**settings), CheckpointStore(tmp_path), resume)
+        trainer.open()
+        assert trainer.step == first
+        for step in steps[first:last]:
+            for batch in step:
+                trainer.add(batch, context(rows))
+            parameters = trainer.finish(context(rows)).parameters
+        trainer.close()
+    np.testing.assert_array_equal(flat(parameters), flat(straight[-1]))
+    for name in ("step", "loss", "grad_norm", "learning_rate"):
+        assert [row[name] for row in rows] == [row[name] for row in expected]
+
+
+def test_the_trainer_saves_every_nth_step_and_the_last(tmp_path: Path):
+    model = tiny()
+
+    async def run() -> None:
+        store = CheckpointStore(tmp_path, keep=None)
+        async with Trainer(model, ClippedPolicyLoss(), config(checkpoint_every=2), store) as trainer:
+            for seed in range(5):
+                trainer.add(batches([1], seed)[0], context([]))
+                trainer.finish(context([]))
+
+    asyncio.run(run())
+    assert complete_steps(tmp_path) == [2, 4, 5]
+    other = tiny(1)
+    assert load_parameters(other, tmp_path) == 5
+    np.testing.assert_array_equal(flat(nnx.state(other, nnx.Param)), flat(nnx.state(model, nnx.Param)))
+
+
+def test_a_cancelled_run_still_saves_its_last_step(tmp_path: Path):
+    async def run() -> None:
+        async with Trainer(tiny(), ClippedPolicyLoss(), config(), CheckpointStore(tmp_path)) as trainer:
+            trainer.add(batches([1])[0], context([]))
+            trainer.finish(context([]))
+            asyncio.current_task().cancel()
+            await asyncio.sleep(0)
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(run())
+    assert complete_steps(tmp_path) == [1]
+
+
+def test_a_folder_with_steps_of_another_run_is_refused(tmp_path: Path):
+    with CheckpointStore(tmp_path) as store:
+        store.save(3, {"w": np.ones(1)})
+    with pytest.raises(ValueError, match="expected no checkpoints of another run, got step 3; choose another run name"):
+        Trainer(tiny(), ClippedPolicyLoss(), config(), CheckpointStore(tmp_path)).open()
