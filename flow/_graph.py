@@ -5,7 +5,7 @@ Nothing here starts anything. A graph is a value under construction; ``build`` p
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from ._check import check
 from ._context import Context
@@ -22,8 +22,21 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 In_contra = TypeVar("In_contra", contravariant=True)
 Out_co = TypeVar("Out_co", covariant=True)
-Result = Out | Many[Out] | Failed[Out] | Filtered
-Work = Callable[[In, Context], Awaitable[Result[Out]]] | Callable[[In, Context], Result[Out]]
+Result: TypeAlias = Out | Many[Out] | Failed[Out] | Filtered
+AsyncWork: TypeAlias = Callable[[In, Context], Awaitable[Result[Out]]]
+SyncWork: TypeAlias = Callable[[In, Context], Result[Out]]
+
+
+class Settings(TypedDict, total=False):
+    """Settings of a stage; ``Graph.stage`` explains them."""
+
+    workers: int
+    order: Order
+    needs: Mapping[str, int] | None
+    reads: "Cell[Any] | None"
+    deadline_s: float | None
+    on_error: OnError
+    placement: Placement
 
 
 class Source(Protocol[Out_co]):
@@ -41,8 +54,8 @@ class Collector(Protocol[In_contra, Out_co]):
         """Take one item of the step under way."""
         ...
 
-    def finish(self, context: Context, /) -> Out_co | Awaitable[Out_co]:
-        """Complete the step. The result goes to the feedback edge."""
+    def finish(self, context: Context, /) -> Out_co:
+        """Complete the step. The result, awaited where it is awaitable, goes to the feedback edge."""
         ...
 
 
@@ -96,10 +109,15 @@ class Graph:
         """Declare where items come from: an iterable, or an object with ``draw``."""
         return self._node(NodeSpec(name, "source", source, None, drawn_by(source), placement=placement, where=caller()))
 
+    # Two overloads, since checkers do not solve one signature for both.
+    @overload
+    def stage(self, name: str, work: AsyncWork[In, Out], **settings: Unpack[Settings]) -> Node[In, Out]: ...
+    @overload
+    def stage(self, name: str, work: SyncWork[In, Out], **settings: Unpack[Settings]) -> Node[In, Out]: ...
     def stage(
         self,
         name: str,
-        work: Work[In, Out],
+        work: Any,
         *,
         workers: int = 1,
         order: Order = "any",
@@ -108,7 +126,7 @@ class Graph:
         deadline_s: float | None = None,
         on_error: OnError = Fail(),
         placement: Placement = Inline(),
-    ) -> Node[In, Out]:
+    ) -> Node[Any, Any]:
         """Declare a stage: ``work(value, context)``, async or not, a function or an object with state.
 
         An object that is also an async context manager is entered before the first item and left after the last.
@@ -160,9 +178,19 @@ class Graph:
         return self._node(NodeSpec(name, "group", None, takes, Gathered[takes], missing=missing, where=caller()))
 
     @overload
+    def sink(
+        self, name: str, work: Collector[In, Awaitable[Out]], *, collect: Collect, placement: Placement = ...
+    ) -> Node[In, Out]: ...
+    @overload
     def sink(self, name: str, work: Collector[In, Out], *, collect: Collect, placement: Placement = ...) -> Node[In, Out]: ...
     @overload
-    def sink(self, name: str, work: Work[In, Out], *, on_error: OnError = ..., placement: Placement = ...) -> Node[In, Out]: ...
+    def sink(
+        self, name: str, work: AsyncWork[In, Out], *, on_error: OnError = ..., placement: Placement = ...
+    ) -> Node[In, Out]: ...
+    @overload
+    def sink(
+        self, name: str, work: SyncWork[In, Out], *, on_error: OnError = ..., placement: Placement = ...
+    ) -> Node[In, Out]: ...
     def sink(
         self,
         name: str,
@@ -187,7 +215,8 @@ class Graph:
         Args:
             name: its id.
             of: type of the values.
-            load: awaited with (value, version); a version is in force when it returns. ``None``: at once.
+            load: awaited with (value, version); a version is in force when it returns. ``None``: at once. The initial value
+                is in force without it.
         """
         self._cells[name] = CellSpec(name, of, load, caller())
         return Cell(self, name)

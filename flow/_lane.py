@@ -24,12 +24,13 @@ class Lane:
         node: name of its node.
         state: what it does now.
         since: loop time since when.
+        open: False once the worker has ended.
         detail: what it waits for or works on, for the stall report.
     """
 
     __slots__ = (
         "_clock", "_free", "_meter", "_name", "_parent", "_recorder", "_stacks", "_task", "_track", "detail", "node",
-        "since", "state",
+        "open", "since", "state",
     )  # fmt: skip
 
     def __init__(
@@ -42,6 +43,7 @@ class Lane:
         self._task: asyncio.Task[Any] | None = None
         self._free: list[int] = []
         self._stacks: dict[asyncio.Task[Any], list[int]] = {}
+        self.open = True
         self.state: State = "input"
         self.since = clock()
         self.detail = ""
@@ -69,7 +71,10 @@ class Lane:
             self._recorder.begin(self._track, name, at, args, flows)
 
     def close(self) -> None:
-        """The worker is gone."""
+        """The worker is gone. Harmless the second time."""
+        if not self.open:
+            return
+        self.open = False
         now = self._clock()
         self._meter.seconds[self.state] += now - self.since
         self.since = now
@@ -83,7 +88,7 @@ class Lane:
         if recorder is None:
             yield
             return
-        task = asyncio.current_task()
+        task = _current_task()
         track = self._open_track(task)
         recorder.begin(track, name, self._now(), args or None)
         try:
@@ -94,7 +99,14 @@ class Lane:
 
     @contextmanager
     def waiting_inside(self, state: State, detail: str) -> Generator[None]:
-        """Time inside the work that belongs to another state, as a wait for a permit."""
+        """Time inside the work that belongs to another state, as a wait for a permit.
+
+        A task that the stage started itself waits beside others that work, so its wait is a slice and no state.
+        """
+        if _current_task() is not self._task:
+            with self.span(_SLICES[state], {"for": detail}):
+                yield
+            return
         before, self.detail = self.detail, detail
         now = self._clock()
         self._meter.seconds[self.state] += now - self.since
@@ -132,3 +144,11 @@ class Lane:
         if not stack:
             del self._stacks[task]
             self._free.append(track)
+
+
+def _current_task() -> "asyncio.Task[Any] | None":
+    """The task that runs now; ``None`` on a thread, where a stage does one thing at a time on the lane's own track."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None

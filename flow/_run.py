@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 
 from ._core.state import NodeState, State
 from ._errors import LedgerError, StageFailed
+from ._lag import LoopLag
 from ._lane import Lane
 from ._limits import Threads
 from ._park import Deadlines, Parker
@@ -46,26 +47,34 @@ class Run:
         recorder: where the trace goes; ``None`` for no trace.
         watchers: who looks on.
         stall_s: seconds without a commit after which the run fails; ``None`` waits for ever.
+        lag: measures the loop while the graph is at work; ``None`` to leave it alone.
 
     Example:
         ``summary = await Run(graph.build()).finish()``
     """
 
     def __init__(
-        self, plan: Plan, *, recorder: Recorder | None = None, watchers: Sequence[Watcher] = (), stall_s: float | None = 600.0
+        self,
+        plan: Plan,
+        *,
+        recorder: Recorder | None = None,
+        watchers: Sequence[Watcher] = (),
+        stall_s: float | None = 600.0,
+        lag: LoopLag | None = None,
     ) -> None:
         self.plan, self.state = plan, State(plan)
         self._recorder, self._watchers, self._stall_s = recorder, tuple(watchers), stall_s
+        self._lag = lag
         self._parkers: list[Parker] = []
         self._lanes: list[Lane] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._loaders: dict[str, Parker] = {}
-        self._loading = 0
+        self._loading: set[str] = set()
         self._error: BaseException | None = None
         self._stop: Status | None = None
         self._over: asyncio.Future[None] | None = None
         self._workers = 0
-        self._began = 0.0
+        self._began: float | None = None
         self._ended: float | None = None
 
     async def finish(self) -> Summary:
@@ -79,10 +88,21 @@ class Run:
             BudgetExceeded: a stage dropped too many items.
             Stalled: nothing moved for too long.
             LedgerError: the counts do not add up; a fault of the engine.
+            RuntimeError: the run was finished before.
         """
-        async with AsyncExitStack() as stack:
-            await self._open(stack)
-            await self._work(stack)
+        if self._over is not None:
+            raise RuntimeError("expected a new run, got one that was started before; make another with Run(plan)")
+        self._over = asyncio.get_running_loop().create_future()
+        if self._stop is not None:
+            self._over.set_result(None)
+        try:
+            async with AsyncExitStack() as stack:
+                await self._open(stack)
+                await self._work(stack)
+        except Exception as error:
+            if self._error is None:
+                raise
+            self._error.add_note(f"and closing a stage failed: {type(error).__name__}: {error}")
         if self._error is not None:
             raise self._error
         summary = self.summary()
@@ -96,10 +116,10 @@ class Run:
 
     def summary(self) -> Summary:
         """Counts so far."""
-        now = self._ended
-        if now is None:
-            now = asyncio.get_running_loop().time() if self._began else 0.0
-        status: Status | None = None if self._ended is None else ("failed" if self._error else self._stop or "completed")
+        if self._began is None:
+            return summarise(self.state, None, 0.0)
+        now = asyncio.get_running_loop().time() if self._ended is None else self._ended
+        status: Status | None = None if self._ended is None else ("failed" if self._error else self._stop)
         return summarise(self.state, status, now - self._began)
 
     # --- what workers need of the run ---
@@ -139,15 +159,14 @@ class Run:
             if feedback.source == node:
                 version = self.state.cells[feedback.cell].publish(value)
                 self.instant(f"{feedback.cell} published", {"version": version})
-                self._loading += 1
+                self._loading.add(feedback.cell)
                 self._loaders[feedback.cell]()
 
-    def finished(self) -> None:
-        """A sink has all its steps: what is still on its way is surplus."""
-        if not self.state.complete:
-            self.state.complete = True
-            for parker in self._parkers:
-                parker()
+    def finished(self, sink: NodeState) -> None:
+        """A sink has all its steps: what is still on its way there is surplus."""
+        self.state.complete(sink)
+        for parker in self._parkers:
+            parker()
 
     # --- opening and closing ---
 
@@ -160,13 +179,10 @@ class Run:
         for feedback in self.plan.spec.feedback:
             initial = feedback.initial() if callable(feedback.initial) else feedback.initial
             self.state.cells[feedback.cell].start(initial)
-            load = self.plan.spec.cells[feedback.cell].load
-            if load is not None and initial is not None:
-                await load(initial, 0)
 
     async def _work(self, stack: AsyncExitStack) -> None:
         loop = asyncio.get_running_loop()
-        self._over = loop.create_future()
+        assert self._over is not None
         self._began = loop.time()
         deadlines: list[Deadlines] = []
         parent = None if self._recorder is None else self._recorder.track(f"graph {self.plan.spec.name}")
@@ -180,9 +196,11 @@ class Run:
             self._hire(crew, parent)
         side = [self._side(self._load(feedback.cell)) for feedback in self.plan.spec.feedback]
         if self._stall_s is not None:
-            side.append(self._side(watch(self.state, self._lanes, lambda: self._loading > 0, self._stall_s)))
+            side.append(self._side(watch(self.state, self._lanes, lambda: bool(self._loading), self._stall_s)))
         if self._recorder is not None:
             side.append(self._side(self._count(self._recorder, parent)))
+        if self._lag is not None:
+            side.append(self._side(self._lag.measure()))
         try:
             await self._over
         except asyncio.CancelledError:
@@ -229,8 +247,8 @@ class Run:
             self._maybe_over()
 
     def _maybe_over(self) -> None:
-        if self._workers == 0 and self._loading == 0 and self._over is not None and not self._over.done():
-            self._over.set_result(None)
+        if self._workers == 0 and not self._loading:
+            self._end("completed")
 
     def _fail(self, error: BaseException | None) -> None:
         if self._error is None:
@@ -269,7 +287,7 @@ class Run:
                 for admission in {id(n.admission): n.admission for n in self._readers(name)}.values():
                     if admission is not None:
                         admission.enforce(version)
-            self._loading = 0
+            self._loading.discard(name)
             self._maybe_over()
 
     def _readers(self, cell: str) -> list[NodeState]:

@@ -27,7 +27,7 @@ async def watch(state: State, lanes: Sequence[Lane], loading: Callable[[], bool]
         if state.commits != commits:
             commits, since, stuck = state.commits, loop.time(), 0
             continue
-        busy = loading() or any(lane.state == "work" for lane in lanes)
+        busy = loading() or any(lane.open and lane.state == "work" for lane in lanes)
         stuck = 0 if busy else stuck + 1
         idle_s = loop.time() - since
         if stuck >= 2 or idle_s >= stall_s:
@@ -43,8 +43,9 @@ def report(state: State, lanes: Sequence[Lane], idle_s: float, *, deadlock: bool
     lines = [f"stalled {idle_s:.0f} s: nothing was committed; {verdict}"]
     by_node: defaultdict[str, list[Lane]] = defaultdict(list)
     for lane in lanes:
-        by_node[lane.node].append(lane)
-    for node, workers in by_node.items():
+        if lane.open:
+            by_node[lane.node].append(lane)
+    for name, workers in by_node.items():
         states: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
         for lane in workers:
             detail = "" if lane.state == "work" else lane.detail
@@ -53,7 +54,7 @@ def report(state: State, lanes: Sequence[Lane], idle_s: float, *, deadlock: bool
             f"{len(ages)} {_VERBS[kind]}{' ' + detail if detail else ''}, longest {max(ages):.0f} s"
             for (kind, detail), ages in states.items()
         ]
-        lines.append(f"  {node:<14} {'; '.join(parts)}")
+        lines.append(f"  {name:<14} {'; '.join(parts)}")
     for name, node in state.nodes.items():
         if node.spec.kind == "group" and node.groups is not None and node.groups.open:
             missing = sum(g.size - len(g.values) - len(g.failures) for g in node.groups.open.values())

@@ -1,0 +1,1 @@
+"""Ready graphs and the command line."""

@@ -28,7 +28,7 @@ class Task(msgspec.Struct, frozen=True):
     """Whatever else the environment of this task reads."""
 
 
-class ToolCall(msgspec.Struct, frozen=True):
+class ToolCall(msgspec.Struct, frozen=True, tag="call"):
     """A call the policy made."""
 
     id: str
@@ -37,7 +37,7 @@ class ToolCall(msgspec.Struct, frozen=True):
     arguments: dict[str, Any]
 
 
-class BadCall(msgspec.Struct, frozen=True):
+class BadCall(msgspec.Struct, frozen=True, tag="bad_call"):
     """Text that opened a tool call but is none. It is answered with ``problem`` and never executed."""
 
     id: str

@@ -55,7 +55,7 @@ class Channel:
     """
 
     __slots__ = (
-        "_attempts", "_buffer", "_cost", "_leased", "_measure", "_positions", "closed", "high_water", "max_cost",
+        "_buffer", "_cost", "_history", "_leased", "_measure", "_positions", "closed", "high_water", "max_cost",
         "max_items", "name", "on_item", "producers", "put_count",
     )  # fmt: skip
 
@@ -72,7 +72,7 @@ class Channel:
         self._cost = 0.0
         self._leased = 0
         self._positions = 0
-        self._attempts: dict[int, int] = {}
+        self._history: dict[int, tuple[int, int]] = {}  # position -> (attempt, retries) of what was given back
 
     def __len__(self) -> int:
         return len(self._buffer)
@@ -104,11 +104,12 @@ class Channel:
 
     def fits(self, items: Sequence[Item]) -> bool:
         """Whether there is room for all of these. What could never fit is let into an empty edge."""
+        cost = 0.0 if self.max_cost is None else sum(map(self._cost_of, items))  # first, so that put cannot fail on it
         if not self._buffer:
             return True
         if len(self._buffer) + len(items) > self.max_items:
             return False
-        return self.max_cost is None or self._cost + sum(map(self._cost_of, items)) <= self.max_cost
+        return self.max_cost is None or self._cost + cost <= self.max_cost
 
     def put(self, items: Sequence[Item]) -> None:
         """Add items at the end. The caller has seen that they fit, in the same moment."""
@@ -129,10 +130,10 @@ class Channel:
         else:
             position, item = self._buffer[index]
             del self._buffer[index]
-        self._cost -= self._cost_of(item)
+        self._cost = self._cost - self._cost_of(item) if self._buffer else 0.0  # no rounding error outlives an empty edge
         self._leased += 1
         self.producers.wake_first()
-        return Lease(item, position, self._attempts.pop(position, 0))
+        return Lease(item, position, *self._history.pop(position, (0, 0)))
 
     def settle(self, lease: Lease) -> None:
         """The attempt is over and the item with it."""
@@ -143,7 +144,7 @@ class Channel:
     def give_back(self, lease: Lease) -> None:
         """The attempt is over and the item is not: it returns to its old place, one attempt older."""
         self._end(lease)
-        self._attempts[lease.position] = lease.attempt + 1
+        self._history[lease.position] = (lease.attempt + 1, lease.retries)
         index = 0
         while index < len(self._buffer) and self._buffer[index][0] < lease.position:
             index += 1

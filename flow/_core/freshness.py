@@ -19,14 +19,22 @@ class Admission:
 
     Attributes:
         capacity: number of tickets.
+        cell: name of the cell whose versions count.
         step: steps completed, which is the newest version trained.
         in_force: newest version that readers have.
         dropped: tickets returned by drops.
         on_ticket: called when a ticket came back; set by the repeat node's worker.
     """
 
-    def __init__(self, freshness: Freshness, per_step: int, steps: int | None, version_of: Callable[[int], int | None]) -> None:
-        self.freshness, self.per_step = freshness, per_step
+    def __init__(
+        self,
+        freshness: Freshness,
+        per_step: int,
+        steps: int | None,
+        version_of: Callable[[int], int | None],
+        cell: str = "",
+    ) -> None:
+        self.freshness, self.per_step, self.cell = freshness, per_step, cell
         self.capacity = (freshness.max_lag + 1) * per_step
         self.step = self.in_force = self.dropped = 0
         self.on_ticket: Wake | None = None
@@ -69,6 +77,10 @@ class Admission:
     def lag(self, version: int | None) -> int | None:
         """Versions between the dispatch of an item and the step under way."""
         return None if version is None else self.step - version
+
+    def too_old(self, version: int | None) -> bool:
+        """Whether an item of this version may not be consumed by the step under way."""
+        return version is not None and self.step - version > self.freshness.max_lag
 
     def choose(self, ready: Sequence[tuple[int, int | None]]) -> int | None:
         """Pick which ready group the step under way takes next.

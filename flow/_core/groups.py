@@ -22,8 +22,7 @@ class OpenGroup:
         size: number of members.
         values: what members reported, by index.
         failures: why members failed for good, by index.
-        versions: version at the newest dispatch of each member.
-        retries: recorded failures of each member.
+        versions: oldest version that goes into each member, as far as it is dispatched.
         member_retries: retries this barrier gave, by index.
     """
 
@@ -81,10 +80,10 @@ class Groups:
         birth = self.opened
         self.opened += 1
         self.open[birth] = OpenGroup(origin, size)
-        return [Item(origin.value, (*origin.path, index), birth, index) for index in range(size)]
+        return [Item(origin.value, (*origin.path, index), birth, index, 0, origin.version) for index in range(size)]
 
     def dispatched(self, birth: int, member: int, version: int) -> None:
-        """An attempt at a member began with this version."""
+        """An attempt at a member began; this is the oldest version that goes into it."""
         if birth in self.open:
             self.open[birth].versions[member] = version
 
@@ -117,8 +116,8 @@ class Groups:
         if not isinstance(self._missing, Retry) or used >= self._missing.times:
             return False
         group.member_retries[item.member] = used + 1
-        again = Item(group.origin.value, item.path, item.birth, item.member, item.retry).retried()
-        self.retries.append(again)
+        origin = group.origin
+        self.retries.append(Item(origin.value, item.path, item.birth, item.member, item.retry + 1, origin.version))
         if self.on_retry is not None:
             self.on_retry()
         return True

@@ -46,6 +46,7 @@ class Lease:
         item: the input.
         position: its place on the edge, to which it returns when the attempt is given up.
         attempt: executions of this retry before.
+        retries: recorded failures at this node before, which its policy counts.
         version: version of the cell when the attempt began; ``None`` where the node reads none.
         open: False once ended.
     """
@@ -53,5 +54,12 @@ class Lease:
     item: Item
     position: int
     attempt: int
+    retries: int = 0
     version: int | None = None
     open: bool = True
+
+    def retry(self) -> None:
+        """The attempt failed and is repeated with a higher retry number, so that executions count from 0 again."""
+        self.item = self.item.retried()
+        self.attempt = 0
+        self.retries += 1

@@ -29,11 +29,14 @@ class NodeState:
         admission: for a repeat, its group and every node behind it up to the sink of a feedback edge with freshness.
         cell: what the node reads.
         ready: for a group, closed groups that wait for room.
+        complete: whether its line has all it was asked for, so that what is still on its way is surplus.
         turns: for a stage that keeps order, positions of the leases out.
         on_turn: called when one of them ended; set by the node's workers.
     """
 
-    __slots__ = ("admission", "cell", "depth", "groups", "input", "meter", "on_turn", "output", "ready", "spec", "turns")
+    __slots__ = (
+        "admission", "cell", "complete", "depth", "groups", "input", "meter", "on_turn", "output", "ready", "spec", "turns",
+    )  # fmt: skip
 
     def __init__(self, spec: NodeSpec, depth: int) -> None:
         self.spec, self.depth = spec, depth
@@ -44,6 +47,7 @@ class NodeState:
         self.admission: Admission | None = None
         self.cell: Cell | None = None
         self.ready: deque[Item] = deque()
+        self.complete = False
         self.turns: set[int] = set()
         self.on_turn: Wake | None = None
 
@@ -53,7 +57,6 @@ class State:
 
     Attributes:
         commits: transitions so far that moved an item; the stall watch looks at it.
-        complete: whether the run has all it was asked for, so that what is still on its way is surplus.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -64,7 +67,6 @@ class State:
         self.pools = Pools(spec.pools)
         self.cells: dict[str, Cell] = {name: Cell(name) for name in spec.cells}
         self.commits = 0
-        self.complete = False
         self._connect(plan)
         self._pair(plan)
         self._admit(plan)
@@ -99,7 +101,7 @@ class State:
             def version_of(birth: int, groups: Groups = groups) -> int | None:
                 return groups.open[birth].version if birth in groups.open else None
 
-            admission = Admission(feedback.freshness, collect.items, collect.steps, version_of)
+            admission = Admission(feedback.freshness, collect.items, collect.steps, version_of, feedback.cell)
             for name in path:
                 self.nodes[name].admission = admission
 
@@ -120,9 +122,17 @@ class State:
             node.turns.add(lease.position)
         if node.cell is not None:
             lease.version = node.cell.version
-            if node.groups is not None and lease.item.member is not None:
-                node.groups.dispatched(lease.item.birth, lease.item.member, lease.version)
+            stamp = self.stamp(node, lease)
+            if stamp is not None and node.groups is not None and lease.item.member is not None:
+                node.groups.dispatched(lease.item.birth, lease.item.member, stamp)
         return lease
+
+    def stamp(self, node: NodeState, lease: Lease) -> int | None:
+        """Version of what this attempt makes: the oldest that went into it, of the cell that bounds its age."""
+        before = lease.item.version
+        if lease.version is None or (node.admission is not None and node.admission.cell != node.spec.reads):
+            return before
+        return lease.version if before is None else min(before, lease.version)
 
     def has_turn(self, node: NodeState, lease: Lease) -> bool:
         """Whether nothing older than this lease is out or waiting, so that its outputs may leave in order."""
@@ -246,7 +256,28 @@ class State:
         node.meter.emitted += 1
         if node.admission is not None:
             node.admission.trained([lease.item.birth for lease in leases])
+            self._give_up_stale(node.admission)
         self.commits += 1
+
+    def _give_up_stale(self, admission: Admission) -> None:
+        """With ``late="drop"`` an open group that is too old already is closed, so that no further member of it starts."""
+        barrier = next((n for n in self.nodes.values() if n.spec.kind == "group" and n.admission is admission), None)
+        if admission.freshness.late == "drop" and barrier is not None and barrier.groups is not None:
+            for birth, group in list(barrier.groups.open.items()):
+                if admission.too_old(group.version):
+                    self._close(barrier, barrier.groups.give_up(birth, "stale"))
+
+    def complete(self, sink: NodeState) -> None:
+        """A sink has all its steps. When no other waits for steps, the lines without a number of steps are done too."""
+        name: str | None = sink.spec.name
+        while name is not None:
+            self.nodes[name].complete = True
+            before = self.plan.spec.before(name)
+            name = before[0].source if before else None
+        bounded = [node for node in self.nodes.values() if node.spec.collect is not None and node.spec.collect.steps is not None]
+        if all(node.complete for node in bounded):
+            for node in self.nodes.values():
+                node.complete = True
 
     def _end_turn(self, node: NodeState, lease: Lease) -> None:
         if node.spec.order == "input":

@@ -37,7 +37,8 @@ class CollectorWorker:
             self._state.commit_step(node, leases)
             steps += 1
             self._hands.host.published(node.spec.name, value)
-        self._hands.host.finished()
+        if collect.steps is not None:
+            self._hands.host.finished(node)
         await self._discard_rest(node.input)
 
     async def _fill_step(self, leases: list[Lease], items: int) -> None:
@@ -63,9 +64,7 @@ class CollectorWorker:
             return 0 if len(node.input) else None
         while True:
             waiting = node.input.waiting
-            limit = node.admission.freshness.max_lag
-            lags = [node.admission.lag(item.version) for item in waiting]
-            stale = next((i for i, lag in enumerate(lags) if lag is not None and lag > limit), None)
+            stale = next((i for i, item in enumerate(waiting) if node.admission.too_old(item.version)), None)
             if stale is None:
                 return node.admission.choose([(item.birth, item.version) for item in waiting])
             self._state.drop(node, self._state.lease(node, stale), "stale")

@@ -21,7 +21,7 @@ class Repeat:
         if admission is not None:
             admission.on_ticket = self._hands.parker
         while True:
-            if self._state.complete and len(node.input):
+            if node.complete and len(node.input):
                 self._state.drop(node, self._state.lease(node), "surplus")
             elif groups.retries:
                 await self._hands.wait_for_room(node.output, [groups.retries[0]])
@@ -57,7 +57,11 @@ class Barrier:
         self._hands, self._state, self._node = hands, hands.state, hands.node
 
     async def run(self) -> None:
-        """Absorb members at once and hand closed groups on as room allows."""
+        """Hand closed groups on as room allows, and absorb members while no more of them wait than the edge would hold.
+
+        Members are refused only for groups that are whole already, so waiting for room can never keep a group from closing
+        that the other side waits for.
+        """
         node = self._node
         assert node.input is not None
         assert node.output is not None
@@ -65,7 +69,7 @@ class Barrier:
         node.output.producers.join(self._hands.parker)  # always the only producer: stays in line to hear of room
         try:
             while not (node.input.ended and not node.ready):
-                if len(node.input):
+                if len(node.input) and len(node.ready) < node.output.max_items:
                     self._state.absorb(node, self._state.lease(node))
                 elif node.ready and node.output.fits([node.ready[0]]):
                     item = node.ready[0]

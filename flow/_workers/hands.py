@@ -42,8 +42,8 @@ class Host(Protocol):
         """Hand the result of a step to the feedback edges of a sink."""
         ...
 
-    def finished(self) -> None:
-        """The run has all it was asked for."""
+    def finished(self, sink: NodeState) -> None:
+        """A sink has all its steps."""
         ...
 
 
@@ -97,9 +97,11 @@ class Hands:
         self.parker = host.parker()
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call user code where the node runs. What is asynchronous in it runs on the loop."""
         if self.crew.executor is not None:
-            return await on_thread(self.crew.executor, lambda: function(*arguments))
-        result = function(*arguments)
+            result = await on_thread(self.crew.executor, lambda: function(*arguments))
+        else:
+            result = function(*arguments)
         return await result if inspect.isawaitable(result) else result
 
     async def wait_for_room(self, channel: Channel, items: Sequence[Item]) -> None:
@@ -162,7 +164,7 @@ def lease_arguments(lease: Lease) -> dict[str, Any]:
 
 async def on_thread(executor: ThreadPoolExecutor, function: Callable[[], Any]) -> Any:
     """Run on a thread. A cancellation waits until the thread is done, since it cannot be stopped in the middle."""
-    future = asyncio.wrap_future(executor.submit(function))
+    future = asyncio.wrap_future(executor.submit(_without_stop, function))
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
         try:
@@ -173,3 +175,11 @@ async def on_thread(executor: ThreadPoolExecutor, function: Callable[[], Any]) -
         future.exception()  # retrieved: the cancellation goes first
         raise cancelled
     return future.result()
+
+
+def _without_stop(function: Callable[[], Any]) -> Any:
+    # A future refuses StopIteration and would stay pending for ever; a coroutine turns it into RuntimeError, and so do we.
+    try:
+        return function()
+    except StopIteration as error:
+        raise RuntimeError("a stage raised StopIteration") from error

@@ -5,7 +5,7 @@ from typing import Any
 
 from .._core.item import Item
 from .._errors import StageFailed
-from .hands import Hands, flow_id
+from .hands import Crew, Hands, flow_id
 
 END = object()
 """What ``draw`` gives after the last value: a coroutine cannot raise ``StopIteration``."""
@@ -28,17 +28,22 @@ async def run_source(hands: Hands) -> None:
     """Emit what the source gives until it ends or the run is complete."""
     node, crew = hands.node, hands.crew
     assert node.output is not None
-    while not hands.state.complete:
+    while not node.complete:
         if crew.in_hand is None:
             count = node.meter.emitted
             hands.lane.enter("work", flows=[flow_id((count,))])
             try:
-                value = await hands.call(crew.draw)
+                await hands.call(_draw, crew, count)
             except Exception as error:
                 raise StageFailed(node.spec.name, (count,), 0, 0, error) from error
-            if value is END:
-                return
-            crew.in_hand = Item(value, (count,), count)
+        if crew.in_hand is None:
+            return
         await hands.wait_for_room(node.output, [crew.in_hand])
         hands.state.emit(node, [crew.in_hand])
         crew.in_hand = None
+
+
+def _draw(crew: Crew, count: int) -> None:
+    """Draw into the hand: a worker that is cancelled while a thread draws must not lose what it drew."""
+    value = crew.draw()
+    crew.in_hand = None if value is END else Item(value, (count,), count)

@@ -5,6 +5,7 @@ Pool units are granted before the lease and released before waiting for room. Ca
 
 import asyncio
 import traceback
+from dataclasses import dataclass
 from typing import Any, cast
 
 from .._core.item import Item, Lease
@@ -13,6 +14,13 @@ from .._errors import BudgetExceeded, CancelledInside, DeadlineExceeded, StageFa
 from .._item import Failed, Filtered, Many
 from .._policy import Drop, Emit, Failure, OnError, Retry
 from .hands import Hands, flow_id, lease_arguments
+
+
+@dataclass(frozen=True)
+class _Raised:
+    """An attempt ended in this error."""
+
+    error: BaseException
 
 
 class Stage:
@@ -28,20 +36,17 @@ class Stage:
             if started is None:
                 return
             lease, request = started
-            if self._state.complete:
+            if self._node.complete:
                 self._settle_unwanted(lease, request, "surplus")
             elif self._state.orphaned(self._node, lease.item):
                 self._settle_unwanted(lease, request, "group closed")
             else:
                 try:
-                    await self._handle(lease, request)
+                    await self._deliver(lease, await self._outcome(lease, request))
                 except BaseException:
                     if lease.open:
                         self._state.give_back(self._node, lease)
                     raise
-                finally:
-                    if request is not None:
-                        self._state.pools.release(request)
 
     def _settle_unwanted(self, lease: Lease, request: Request | None, reason: str) -> None:
         if request is not None:
@@ -87,51 +92,51 @@ class Stage:
             raise
         return request
 
-    async def _handle(self, lease: Lease, request: Request | None) -> None:
-        policy: OnError = self._node.spec.on_error
-        retries = policy.times if isinstance(policy, Retry) else 0
+    async def _outcome(self, lease: Lease, request: Request | None) -> Any:
+        """Run the stage until it succeeds or its policy gives up. Pool units are held only while its code runs."""
+        policy = self._node.spec.on_error
         while True:
-            outcome = await self._attempt(lease)
-            if not isinstance(outcome, BaseException):
-                break
-            self._note(outcome)
-            if isinstance(policy, Retry) and isinstance(outcome, policy.on) and retries > 0:
-                retries -= 1
-                self._node.meter.retried += 1
-                lease.item = lease.item.retried()
-                await asyncio.sleep(policy.backoff_s * 2 ** (policy.times - retries - 1))
-            else:
-                outcome = self._give_up(policy, lease, outcome)
-                break
-        if request is not None:
-            self._state.pools.release(request)
-        await self._deliver(lease, outcome)
+            try:
+                outcome = await self._attempt(lease)
+            finally:
+                if request is not None:
+                    self._state.pools.release(request)
+            if not isinstance(outcome, _Raised):
+                return outcome
+            self._note(outcome.error)
+            if not (isinstance(policy, Retry) and isinstance(outcome.error, policy.on) and lease.retries < policy.times):
+                return self._give_up(policy, lease, outcome.error)
+            lease.retry()
+            self._node.meter.retried += 1
+            await asyncio.sleep(policy.backoff_s * 2 ** (lease.retries - 1))
+            request = await self._granted()
 
     async def _attempt(self, lease: Lease) -> Any:
-        """Run the stage once. Its exceptions are returned; a cancellation from outside is raised."""
+        """Run the stage once. Its exceptions are returned; a cancellation from outside is raised, also one it swallowed."""
         task = asyncio.current_task()
         assert task is not None
         before = task.cancelling()
         deadline = self._crew.deadlines.set(task)
         context = self._hands.context(lease, deadline)
         self._hands.lane.enter("work", format_path(lease.item.path), [flow_id(lease.item.path)], lease_arguments(lease))
+        cause: BaseException | None = None
+        result: Any = None
         try:
             result = await self._hands.call(self._node.spec.stage, lease.item.value, context)
-        except asyncio.CancelledError:
-            if self._crew.deadlines.clear(task):
-                if task.uncancel() > before:
-                    raise
-                return DeadlineExceeded(self._node.spec.name, self._node.spec.deadline_s or 0.0)
-            if task.cancelling() > before:
-                raise
-            return CancelledInside(self._node.spec.name)
-        except Exception as error:
-            if self._crew.deadlines.clear(task):
-                task.uncancel()
-            return error
-        if self._crew.deadlines.clear(task):
+        except (Exception, asyncio.CancelledError) as error:
+            cause = error
+        late = self._crew.deadlines.clear(task)
+        if late:
             task.uncancel()
-        return result
+        if task.cancelling() > before:
+            raise asyncio.CancelledError from cause
+        if cause is None:
+            return result
+        if late:
+            late_error = DeadlineExceeded(self._node.spec.name, self._node.spec.deadline_s or 0.0)
+            late_error.__cause__ = cause
+            return _Raised(late_error)
+        return _Raised(CancelledInside(self._node.spec.name) if isinstance(cause, asyncio.CancelledError) else cause)
 
     def _give_up(self, policy: OnError, lease: Lease, error: BaseException) -> Any:
         """Decide what becomes of an item that failed for good."""
@@ -140,15 +145,21 @@ class Stage:
             policy = policy.then
         failure = _failure(error)
         if isinstance(policy, Emit):
-            value = policy.make(lease.item.value, failure, self._hands.context(lease, None))
-            return Failed(value, failure.kind)
+            try:
+                return Failed(policy.make(lease.item.value, failure, self._hands.context(lease, None)), failure.kind)
+            except Exception as second:
+                second.__cause__ = error
+                raise self._failed(lease, second) from second
         if isinstance(policy, Drop):
             return failure
-        item = lease.item
-        raise StageFailed(self._node.spec.name, item.path, item.retry, lease.attempt, error) from error
+        raise self._failed(lease, error) from error
+
+    def _failed(self, lease: Lease, error: BaseException) -> StageFailed:
+        return StageFailed(self._node.spec.name, lease.item.path, lease.item.retry, lease.attempt, error)
 
     async def _deliver(self, lease: Lease, outcome: Any) -> None:
         if isinstance(outcome, Filtered):
+            self._spend(None, False)
             self._state.drop(self._node, lease, outcome.reason)
             return
         if isinstance(outcome, Failure):
@@ -177,16 +188,16 @@ class Stage:
             del self._crew.turns[lease.position]
 
     def _outputs(self, lease: Lease, outcome: Any) -> list[Item]:
-        item = lease.item
-        version = item.version if lease.version is None else lease.version
+        item, version = lease.item, self._state.stamp(self._node, lease)
         if isinstance(outcome, Many):
             values = cast("Many[Any]", outcome).values
             derived = [item.derive(value, version) for value in values]
-            if item.member is not None and len(derived) > 1:
+            if (item.member is not None or self._node.admission is not None) and len(derived) > 1:
                 error = ValueError(
-                    f"expected at most one output for a member of a group, got {len(derived)}; give Many after the barrier"
+                    f"expected at most one output for what takes part in a group or holds a ticket, got {len(derived)}; "
+                    "hand on one value that holds them all"
                 )
-                raise StageFailed(self._node.spec.name, item.path, item.retry, lease.attempt, error)
+                raise self._failed(lease, error)
             return [Item(d.value, (*d.path, index), d.birth, d.member, d.retry, d.version) for index, d in enumerate(derived)]
         if isinstance(outcome, Failed):
             failed = cast("Failed[Any]", outcome)
@@ -199,8 +210,8 @@ class Stage:
             policy = policy.then
         if isinstance(policy, Drop | Emit) and not self._node.meter.within_budget(dropped, policy.most, policy.of):
             last = next(reversed(self._node.meter.failures), "") if failure is None else f"{failure.kind}: {failure.message}"
-            count = sum(self._node.meter.recent)
-            raise BudgetExceeded(self._node.spec.name, count, policy.of, policy.most, last)
+            recent = self._node.meter.recent
+            raise BudgetExceeded(self._node.spec.name, sum(recent), len(recent), policy.most, policy.of, last)
 
     def _note(self, error: BaseException) -> None:
         failure = _failure(error)

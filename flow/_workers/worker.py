@@ -21,6 +21,7 @@ async def work(hands: Hands) -> None:
         await CollectorWorker(hands).run()
     else:
         await Stage(hands).run()
+    hands.lane.close()
     hands.crew.running -= 1
     if hands.crew.running == 0 and hands.node.output is not None:
         hands.node.output.close()

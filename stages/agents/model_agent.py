@@ -1,9 +1,11 @@
 """An agent whose turns are plain text: nothing in them is a call. For tools see ``tool_agent.py``."""
 
 import msgspec
+import numpy as np
 
 from stages.agents.agent import Ending, Setting
 from stages.agents.conversation import converse
+from stages.records import Message
 from stages.text.transcript import Transcript
 
 
@@ -13,7 +15,7 @@ class ModelAgent:
     async def run(self, setting: Setting, transcript: Transcript) -> Ending:
         """See ``Agent.run``."""
 
-        def read_text(ids, turn):
+        def read_text(ids: np.ndarray, turn: int) -> Message:
             read = setting.chat.read(ids, turn)
             stopped = len(ids) > 0 and int(ids[-1]) in setting.chat.stop_ids
             text = setting.chat.decode(ids[:-1] if stopped else ids)

@@ -47,11 +47,14 @@ class ToolEnv:
         self._max_invalid = max_invalid
         self._max_calls = max_calls_per_turn
         self._scorer = scorer
-        self._begin(None, (0, 0, 0, 0))
+        self._task: Task | None = None
+        self._key = (0, 0, 0, 0)
+        self._said: list[Message] = []
+        self._invalid = 0
 
     async def reset(self, task: Task, key: tuple[int, int, int, int]) -> Opening:
         """See ``Environment.reset``."""
-        self._begin(task, key)
+        self._task, self._key, self._said, self._invalid = task, key, [], 0
         return Opening(opening_messages(task, self._system), tuple(self._tools.values()))
 
     async def step(self, message: Message) -> Reply:
@@ -84,12 +87,6 @@ class ToolEnv:
 
     async def close(self) -> None:
         """Nothing to free."""
-
-    def _begin(self, task: Task | None, key: tuple[int, int, int, int]) -> None:
-        self._task = task
-        self._key = key
-        self._said: list[Message] = []
-        self._invalid = 0
 
     async def _answer(self, call: ToolCall | BadCall, turn: int, index: int) -> ToolAnswer:
         if isinstance(call, BadCall):

@@ -8,6 +8,10 @@ Axes: B rows, T tokens of a row, V vocabulary, W width, L layers, Q all query he
 by side, F feed-forward width; R rows of a cached step, C new tokens of a row.
 """
 
+import functools
+import itertools
+import math
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -28,15 +32,23 @@ class Blocks(nnx.Module):
         query, pair = config.num_heads * config.head_size, config.num_kv_heads * config.head_size
         # Projections back into the residual stream start smaller, so that its variance does not grow with depth (GPT-2, 2.3).
         back = (2 * num) ** -0.5
+        into, out = width**-0.5, back * query**-0.5
+        query_LWQ, key_LWP, value_LWP, output_LQW, gate_LWF, up_LWF, down_LFW = _normals(
+            rngs.params(),
+            (
+                ((num, width, query), into), ((num, width, pair), into), ((num, width, pair), into), ((num, query, width), out),
+                ((num, width, hidden), into), ((num, width, hidden), into), ((num, hidden, width), back * hidden**-0.5),
+            ),
+        )  # fmt: skip
         self.attention_norm_LW = nnx.Param(jnp.ones((num, width), jnp.float32))
-        self.query_LWQ = _normal(rngs, (num, width, query), width**-0.5)
-        self.key_LWP = _normal(rngs, (num, width, pair), width**-0.5)
-        self.value_LWP = _normal(rngs, (num, width, pair), width**-0.5)
-        self.output_LQW = _normal(rngs, (num, query, width), back * query**-0.5)
+        self.query_LWQ = nnx.Param(query_LWQ)
+        self.key_LWP = nnx.Param(key_LWP)
+        self.value_LWP = nnx.Param(value_LWP)
+        self.output_LQW = nnx.Param(output_LQW)
         self.mlp_norm_LW = nnx.Param(jnp.ones((num, width), jnp.float32))
-        self.gate_LWF = _normal(rngs, (num, width, hidden), width**-0.5)
-        self.up_LWF = _normal(rngs, (num, width, hidden), width**-0.5)
-        self.down_LFW = _normal(rngs, (num, hidden, width), back * hidden**-0.5)
+        self.gate_LWF = nnx.Param(gate_LWF)
+        self.up_LWF = nnx.Param(up_LWF)
+        self.down_LFW = nnx.Param(down_LFW)
 
     def stacked(self) -> _Block:
         """The arrays by name without the axis letters, as ``lax.scan`` slices them."""
@@ -53,11 +65,12 @@ class Transformer(nnx.Module):
 
     def __init__(self, config: ModelConfig, rngs: nnx.Rngs):
         self.config = config
-        self.embedding_VW = _normal(rngs, (config.vocab_size, config.width), config.width**-0.5)
+        table = ((config.vocab_size, config.width), config.width**-0.5)
+        self.embedding_VW = nnx.Param(*_normals(rngs.params(), (table,)))
         self.blocks = Blocks(config, rngs)
         self.final_norm_W = nnx.Param(jnp.ones((config.width,), jnp.float32))
         if not config.tie_embeddings:
-            self.unembedding_VW = _normal(rngs, (config.vocab_size, config.width), config.width**-0.5)
+            self.unembedding_VW = nnx.Param(*_normals(rngs.params(), (table,)))
 
     def __call__(
         self, ids_BT: Int[Array, "B T"], positions_BT: Int[Array, "B T"], segments_BT: Int[Array, "B T"]
@@ -163,5 +176,9 @@ class Transformer(nnx.Module):
         return x_BTW + layers.swiglu(h_BTW, parameters["gate"], parameters["up"], parameters["down"])
 
 
-def _normal(rngs: nnx.Rngs, shape: tuple[int, ...], deviation: float) -> nnx.Param[Array]:
-    return nnx.Param(deviation * jax.random.normal(rngs.params(), shape, jnp.float32))
+@functools.partial(jax.jit, static_argnums=1)
+def _normals(key: Array, draws: tuple[tuple[tuple[int, ...], float], ...]) -> list[Array]:
+    """Normal draws of the given shapes and deviations, cut from one vector: a draw for each shape takes seconds to compile."""
+    ends = list(itertools.accumulate(math.prod(shape) for shape, _ in draws))
+    parts = jnp.split(jax.random.normal(key, (ends[-1],), jnp.float32), ends[:-1])
+    return [deviation * part.reshape(shape) for part, (shape, deviation) in zip(parts, draws, strict=True)]

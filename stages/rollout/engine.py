@@ -122,7 +122,8 @@ class Engine:
         load = Load(matching_leaves(self._device.parameters, weights.parameters), version)
         async with self._loading:
             # Arrays still being computed must not hold up the decode step that would read them first.
-            await asyncio.to_thread(jax.block_until_ready, load.leaves)
+            if unready := [leaf for leaf in load.leaves if isinstance(leaf, jax.Array) and not leaf.is_ready()]:
+                await asyncio.to_thread(jax.block_until_ready, unready)
             future = self._expect(load)
             self._mailbox.post(functools.partial(self._worker.load, load))
             try:

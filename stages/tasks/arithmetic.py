@@ -128,7 +128,7 @@ def demonstrations(
         if index in with_tool:
             call = ToolCall("call-1-0", tool, {argument: task.extra["expression"]})
             answered = Message("tool", str(task.answer), call_id=call.id)
-            rest = (Message("assistant", "", (call,)), answered, Message("assistant", str(task.answer)))
+            rest: tuple[Message, ...] = (Message("assistant", "", (call,)), answered, Message("assistant", str(task.answer)))
         else:
             rest = (Message("assistant", _guess(str(task.answer), random.Random(f"guess {seed} {index}"))),)
         examples.append(Example(f"demo-{seed}-{index}", (asked, *rest)))

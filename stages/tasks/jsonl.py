@@ -5,7 +5,7 @@ All rows are read and checked when the object is made. In what order they are dr
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import msgspec
 
@@ -58,5 +58,11 @@ class JsonlTasks(Sequence[Task]):
     def __iter__(self) -> Iterator[Task]:
         return iter(self._tasks)
 
-    def __getitem__(self, index):
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
         return self._tasks[index]

@@ -85,11 +85,11 @@ class Tasks:
 
     def _order_of(self, epoch: int) -> np.ndarray:
         if self._order is None or self._order[0] != epoch:
-            self._order = (epoch, epoch_order(len(self._tasks), self._seed, epoch, self._shuffle))
+            self._order = (epoch, epoch_order(len(self._tasks), self._seed, epoch, shuffle=self._shuffle))
         return self._order[1]
 
 
-def epoch_order(num_tasks: int, seed: int, epoch: int, shuffle: bool = True) -> np.ndarray:
+def epoch_order(num_tasks: int, seed: int, epoch: int, *, shuffle: bool = True) -> np.ndarray:
     """Indices of the tasks in the order of one epoch, int64 [num_tasks]. Pure.
 
     Sorted by raw words of PCG64, the one part of NumPy's generators whose stream is promised never to change.

@@ -2,7 +2,7 @@
 
 Not for pretrained models (``template.py`` is). A whole episode reads
 ``<|bos|><|user|>12*34<|assistant|><|calculator|>12*34<|end|><|tool|>408<|assistant|>408<|end|>``: only sampled turns need an
-end token, since the next mark ends any other message.
+end token, since the next mark ends any other message. What the policy reads of a bad call is kept short for the same reason.
 """
 
 import itertools
@@ -98,11 +98,11 @@ class CompactChat:
     def _read_call(self, name_id: str, tool: int, argument: list[int], whole: bool) -> ToolCall | BadCall:
         name = self._tool_of[tool]
         if not whole:
-            return BadCall(name_id, f"the call of {name} was cut off")
+            return BadCall(name_id, "the call was cut off")
         if not argument:
-            return BadCall(name_id, f"expected text after {name}, got none")
+            return BadCall(name_id, "expected text, got none")
         if not all(self.vocabulary.first_character <= token < self.vocab_size for token in argument):
-            return BadCall(name_id, f"expected plain characters after {name}, got a mark")
+            return BadCall(name_id, "expected text, got a mark")
         return ToolCall(name_id, name, {self._argument[name]: self.vocabulary.decode(argument)})
 
     def _message(self, message: Message) -> np.ndarray:
@@ -128,7 +128,7 @@ def _only_argument(tool: ToolSpec) -> str:
             f"expected a tool with exactly one string parameter; got {tool.name} with {properties}, in CompactChat(tools); "
             "wrap the tool, or use TemplateChat, whose calls are JSON"
         )
-    return next(iter(properties))
+    return str(next(iter(properties)))
 
 
 def _joined(parts: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:

@@ -101,7 +101,7 @@ class TemplateChat:
     def decode(self, ids: np.ndarray) -> str:
         """See ``Chat.decode``. Ids outside the vocabulary (a model may have spare rows) give no text."""
         known = [i for i in map(int, ids) if 0 <= i < self.vocab_size]
-        return self._tokenizer.decode(known, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return str(self._tokenizer.decode(known, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def _text(self, message: Message) -> str:
         calls = [write_call(call.name, call.arguments) for call in message.calls if isinstance(call, ToolCall)]
@@ -110,11 +110,9 @@ class TemplateChat:
         return "\n".join([message.content, *calls] if message.content else calls)
 
     def _encode(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=False)
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
 
-    def _render(
-        self, messages: list[dict[str, str]], tools: list[dict[str, Any]] | None = None, *, prompt: bool = False
-    ) -> list[int]:
+    def _render(self, messages: list[dict[str, str]], tools: list[Any] | None = None, *, prompt: bool = False) -> list[int]:
         ids = self._tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=prompt, return_dict=False)
         begin = self._tokenizer.bos_token_id
         if begin is not None and ids[:1] != [begin] and self._tokenizer("x")["input_ids"][:1] == [begin]:

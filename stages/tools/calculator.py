@@ -1,6 +1,6 @@
 """A calculator: exact integer arithmetic on short expressions, bounded in size, without ``eval``.
 
-Its words are in lower case and plain characters, so that a small vocabulary can spell them.
+Its words are few and in lower case, so that a small vocabulary can spell them and a small context can hold them.
 """
 
 import ast
@@ -29,15 +29,15 @@ def evaluate(expression: str) -> Number:
         ValueError: it is not such an expression, divides by zero, or a value or exponent is too large.
     """
     if len(expression) > MAX_CHARS:
-        raise ValueError(f"expected at most {MAX_CHARS} characters, got {len(expression)}")
+        raise ValueError(f"over {MAX_CHARS} characters")
     # Checked first: the tokenizer of the ast module warns about some texts that it accepts, such as 1if.
     strange = sorted(set(expression) - _ALLOWED)
     if strange:
-        raise ValueError(f"expected digits and + - * / % ( ), got {strange[0]}")
+        raise ValueError(f"unexpected {strange[0]}")
     try:
         tree = ast.parse(expression.strip(), mode="eval")
     except (SyntaxError, MemoryError, RecursionError) as error:
-        raise ValueError("not an arithmetic expression") from error
+        raise ValueError("not an expression") from error
     try:
         return _value(tree.body)
     except ZeroDivisionError as error:
@@ -68,8 +68,7 @@ async def calculator(expression: str) -> str:
 
 def _value(node: ast.expr) -> Number:
     match node:
-        # Not isinstance of int: True is one, though the characters allowed cannot spell it.
-        case ast.Constant(value=value) if type(value) in (int, float):
+        case ast.Constant(value=int() | float() as value):
             return _small(value)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand)
@@ -77,7 +76,7 @@ def _value(node: ast.expr) -> Number:
             return _value(operand)
         case ast.BinOp(left=left, op=op, right=right):
             return _small(_OPERATIONS[type(op)](_value(left), _value(right)))
-    raise ValueError("not an arithmetic expression")
+    raise ValueError("not an expression")
 
 
 def _small(value: Number) -> Number:

@@ -36,7 +36,7 @@ def delay_s(config: DelayConfig, key: tuple[int, ...]) -> float:
         config: the distribution.
         key: any integers; the same key gives the same delay on every machine.
     """
-    word = int.from_bytes(hashlib.blake2b(repr(tuple(key)).encode(), digest_size=8).digest(), "big")
+    word = int.from_bytes(hashlib.blake2b(repr(tuple(map(int, key))).encode(), digest_size=8).digest(), "big")
     uniform = ((word >> 11) + 1) / 2**53  # in (0, 1], so that the power below is finite
     return min(config.max_s, config.scale_s * math.exp(-math.log(uniform) / config.shape))
 

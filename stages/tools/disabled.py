@@ -17,4 +17,4 @@ class DisabledTool:
 
     async def call(self, arguments: Mapping[str, Any], key: tuple[int, ...]) -> ToolAnswer:
         """See ``Tool.call``."""
-        return failure(f"{self.name} is not available")
+        return failure("not available")

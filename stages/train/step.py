@@ -78,7 +78,7 @@ def make_update(optimizer: optax.GradientTransformation) -> Update:
     def update(parameters: Any, state: Any, accumulated: Accumulated, divisor: jax.Array) -> tuple:
         safe = jnp.maximum(divisor, 1.0)
         gradients = jax.tree.map(lambda leaf: leaf / safe.astype(leaf.dtype), accumulated.gradient)
-        norm = optax.global_norm(gradients)
+        norm = optax.tree.norm(gradients)
         applied = (divisor > 0.0) & jnp.isfinite(norm) & jnp.isfinite(accumulated.loss)
         steps, new_state = optimizer.update(gradients, state, parameters)
         proposed = (optax.apply_updates(parameters, steps), new_state)

@@ -28,8 +28,9 @@ from stages.losses.tokens import Loss
 from stages.records import Batch, Weights
 from stages.train.config import TrainerConfig
 from stages.train.metrics import Row, StepMeter, episode_metrics, flow_metrics, loss_metrics, skip_reason, warning
-from stages.train.optimizer import learning_rate, make_optimizer, num_updates
-from stages.train.step import Outcome, make_accumulate, make_objective, make_update, zeros
+from stages.train.optimizer import learning_rate, num_updates
+from stages.train.programs import programs
+from stages.train.step import Outcome, zeros
 
 
 class Trainer:
@@ -40,7 +41,7 @@ class Trainer:
 
     Args:
         model: called as ``model(ids_BT, positions_BT, segments_BT) -> logits_BTV``; all of its state is ``nnx.Param``.
-        loss: see ``stages.losses.tokens.Loss``.
+        loss: see ``stages.losses.tokens.Loss``; hashable, as functions and frozen configs are.
         config: see ``TrainerConfig``.
         checkpoints: where to save, opened and closed with the trainer; ``None`` saves nothing.
         resume: go on from the latest step in ``checkpoints`` (parameters, optimizer state and step); False wants it empty.
@@ -84,19 +85,17 @@ class Trainer:
             ValueError: the checkpoint folder holds steps of another run.
         """
         graphdef, self._parameters = nnx.split(self._model, nnx.Param)
-        optimizer = make_optimizer(self._config)
-        self._state = jax.jit(optimizer.init)(self._parameters)
+        made = programs(graphdef, self._loss, self._config)
+        self._state = made.init(self._parameters)
         with contextlib.ExitStack() as stack:
             if self._checkpoints is not None:
                 stack.enter_context(self._checkpoints)
                 self._restore(self._checkpoints)
-            objective = make_objective(graphdef, self._loss, self._config.temperature)
             rows = empty_rows(self._config.rows_per_microbatch, self._config.row_length)
-            self._accumulated = zeros(objective, self._parameters, rows)
+            self._accumulated = zeros(made.objective, self._parameters, rows)
             # Compiled ahead: such a program refuses another shape, so that nothing can compile later without notice.
-            self._accumulate = self._compiled(make_accumulate(objective), (1,), self._parameters, self._accumulated, rows)
-            update = make_update(optimizer)
-            self._update = self._compiled(update, (1, 2), self._parameters, self._state, self._accumulated, np.float32(0))
+            self._accumulate = self._compiled(made.accumulate, self._parameters, self._accumulated, rows)
+            self._update = self._compiled(made.update, self._parameters, self._state, self._accumulated, np.float32(0))
             self._stack = stack.pop_all()
         self._rest = empty_rows(0, self._config.row_length)
         self._meter = StepMeter()
@@ -167,9 +166,9 @@ class Trainer:
         self._since = now
         return self.weights
 
-    def _compiled(self, function: Callable[..., Any], donated: tuple[int, ...], *arguments: Any) -> Callable[..., Any]:
+    def _compiled(self, jitted: Any, *arguments: Any) -> Callable[..., Any]:
         self._num_compilations += 1
-        return jax.jit(function, donate_argnums=donated).lower(*arguments).compile()
+        return jitted.lower(*arguments).compile()
 
     def _take_gradient(self, rows: Rows, context: Context) -> None:
         begun = self._clock()

@@ -1,11 +1,11 @@
 import asyncio
-import contextlib
 import math
 
 import numpy as np
 import pytest
 
-from flow import Context, Gathered
+from flow import Gathered
+from flow.testing import context
 from stages.records import Episode, Group, Message, Status, Task
 from stages.rewards.answers import exact_answer
 from stages.rewards.shuffled import Shuffled, drawn_rewards
@@ -30,24 +30,6 @@ def episode(member: int, text: str = "12", status: Status = Status.FINISHED, bir
 
 def gathered(*episodes: Episode, birth: int = 0) -> Gathered[Episode]:
     return Gathered(birth=birth, members=episodes, failures=(), closed="full")
-
-
-def context() -> Context:
-    return Context(
-        node="rewards",
-        path=(0,),
-        birth=0,
-        member=0,
-        retry=0,
-        attempt=0,
-        version=None,
-        lag=None,
-        deadline_s=None,
-        _read=lambda: None,
-        _permit=lambda pool, units: contextlib.nullcontext(),
-        _span=lambda name, args: contextlib.nullcontext(),
-        _report=lambda row: None,
-    )
 
 
 def score(stage, *episodes: Episode, birth: int = 0) -> Group:

@@ -8,7 +8,6 @@ from stages.text.compact import CompactChat
 from stages.tools.calculator import calculator_tool
 from stages.tools.function import FunctionTool
 
-
 CALCULATOR = calculator_tool()
 CHAT = CompactChat([CALCULATOR])
 

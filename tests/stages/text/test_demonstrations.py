@@ -10,7 +10,6 @@ from stages.text.compact import CompactChat
 from stages.text.demonstrations import Demonstrate
 from stages.tools.calculator import calculator_tool
 
-
 CALCULATOR = calculator_tool()
 CHAT = CompactChat([CALCULATOR])
 CALL = ToolCall("call-1-0", "calculator", {"expression": "2*3"})

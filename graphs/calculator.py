@@ -1,0 +1,103 @@
+"""The demonstration: a small policy, trained from scratch here, learns to use a calculator in several turns.
+
+A short supervised warm start on demonstrations of mixed quality (some ask the calculator, most guess), then GRPO, where only a
+right answer earns a reward. Held-out success is measured before and after.
+"""
+
+from typing import Literal
+
+from flax import nnx
+from pydantic import BaseModel, ConfigDict, Field
+
+from graphs.engine_trace import EngineTrace
+from graphs.evaluate import EvaluateConfig
+from graphs.grpo import GrpoConfig
+from graphs.parts import Parts
+from graphs.program import Program, evaluation, training, warm_start
+from graphs.sft import SftConfig
+from stages.agents.tool_agent import ToolAgent
+from stages.envs.tool_env import ToolEnv
+from stages.models.config import ModelConfig
+from stages.models.transformer import Transformer
+from stages.rewards.answers import exact_answer
+from stages.rollout.config import EngineConfig
+from stages.rollout.engine import Engine
+from stages.tasks.arithmetic import DEMONSTRATIONS, ArithmeticConfig, arithmetic_tasks
+from stages.tasks.examples import read_examples
+from stages.text.compact import CompactChat
+from stages.tools.calculator import calculator_tool
+from stages.tools.delay import DelayConfig, DelayedTool
+from stages.tools.disabled import DisabledTool
+
+VOCABULARY = CompactChat([calculator_tool()]).vocab_size
+
+
+class CalculatorConfig(BaseModel):
+    """The calculator demonstration."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """Decides the first parameters; the seeds of the parts are theirs."""
+    tool: Literal["on", "off"] = "on"
+    """``off``: the calculator answers every call with an error, a control."""
+    rewards: Literal["true", "shuffled"] = "true"
+    """``shuffled``: rewards say nothing about the episode they are given to, a control."""
+    tasks: ArithmeticConfig = ArithmeticConfig()
+    """Which questions there are."""
+    num_train_tasks: int = Field(default=4096, ge=1)
+    """Questions to learn from."""
+    delay: DelayConfig = DelayConfig(scale_s=0.01, shape=1.5, max_s=0.5)
+    """How long the calculator takes."""
+    model: ModelConfig = ModelConfig(
+        vocab_size=VOCABULARY,
+        width=128,
+        num_layers=4,
+        num_heads=4,
+        num_kv_heads=4,
+        head_size=32,
+        mlp_width=384,
+        context_length=64,
+    )
+    """Shape of the policy."""
+    engine: EngineConfig = EngineConfig(slots=128, context_length=64, prefill_rows=32, prefill_chunk=16)
+    """Shapes of the engine."""
+    warm_start: SftConfig = SftConfig()
+    """Supervised training on the demonstrations."""
+    evaluate: EvaluateConfig = EvaluateConfig()
+    """Held-out evaluation, before and after."""
+    grpo: GrpoConfig = GrpoConfig()
+    """Reinforcement learning."""
+
+
+def calculator(config: CalculatorConfig) -> Program:
+    """Put the demonstration together."""
+    tool = calculator_tool()
+    tool = DelayedTool(DisabledTool(tool) if config.tool == "off" else tool, config.delay)
+    model = Transformer(config.model, nnx.Rngs(config.seed))
+    trace = EngineTrace()
+    engine = Engine(model, config.engine, trace=trace)
+    parts = Parts(
+        model=model,
+        engine=engine,
+        trace=trace,
+        chat=CompactChat([tool]),
+        agent=ToolAgent(),
+        make_env=lambda task: ToolEnv([tool]),
+        tools=(tool,),
+        reward=exact_answer,
+        train=arithmetic_tasks(config.tasks, 0, config.num_train_tasks, "train"),
+        heldout=arithmetic_tasks(config.tasks, 0, config.evaluate.num_tasks, "heldout"),
+    )
+    return Program(
+        name="calculator",
+        config=config,
+        parts=parts,
+        max_lag=config.grpo.max_lag,
+        phases=(
+            warm_start(config.warm_start, parts, read_examples(DEMONSTRATIONS)),
+            evaluation("heldout_before", config.evaluate, parts),
+            training(config.grpo, parts, shuffled=config.rewards == "shuffled"),
+            evaluation("heldout_after", config.evaluate, parts),
+        ),
+    )

@@ -1,0 +1,51 @@
+"""Held-out evaluation: every task is tried a number of times by the policy as it is.
+
+tasks >> attempts >> episodes >> groups >> rewards >> scores
+"""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from flow import Graph, Shrink
+from graphs.parts import Parts
+from stages.agents.guards import TimeLimits
+from stages.agents.sampling import SamplingConfig
+from stages.episodes import Episodes
+from stages.scores import Scores
+from stages.tasks.source import Tasks
+
+
+class EvaluateConfig(BaseModel):
+    """Held-out evaluation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    num_tasks: int = Field(default=256, ge=1)
+    """Held-out tasks."""
+    attempts: int = Field(default=1, ge=1)
+    """Episodes of each task."""
+    max_concurrency: int = Field(default=64, ge=1)
+    """Episodes at once."""
+    sampling: SamplingConfig = SamplingConfig(seed=1)
+    """Temperature and budgets; its seed is not the one of training."""
+    limits: TimeLimits = TimeLimits()
+    """Time limits of an episode."""
+
+
+def evaluate(config: EvaluateConfig, parts: Parts, scores: Scores) -> Graph:
+    """Declare an evaluation.
+
+    Args:
+        config: see ``EvaluateConfig``.
+        parts: policy, world and tasks.
+        scores: counts the result.
+    """
+    graph = Graph("evaluate")
+    episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, config.sampling, config.limits)
+    tasks = graph.source("tasks", Tasks(parts.heldout, config.sampling.seed, shuffle=False, epochs=1))
+    attempts = graph.repeat("attempts", tasks, n=config.attempts)
+    episodes = graph.stage("episodes", episode, workers=config.max_concurrency)
+    groups = graph.group("groups", episodes, missing=Shrink(min_members=1))
+    rewards = graph.stage("rewards", parts.rewards())
+    counted = graph.sink("scores", scores)
+    tasks >> attempts >> episodes >> groups >> rewards >> counted
+    return graph

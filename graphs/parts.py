@@ -1,0 +1,52 @@
+"""What the graphs of one program share: the policy, its conversation format, the agent, its world, and the tasks."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from flax import nnx
+
+from graphs.engine_trace import EngineTrace
+from stages.agents.agent import Agent
+from stages.envs.environment import Environment
+from stages.models.transformer import Transformer
+from stages.records import Task, Weights
+from stages.rewards.stage import RewardFunction, Rewards
+from stages.rollout.engine import Engine
+from stages.text.chat import Chat, ToolSpec
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Built once for a program, before its graphs.
+
+    Attributes:
+        model: the policy's parameters; trainers write them back when they close.
+        engine: samples from it.
+        trace: passes the engine's spans on.
+        chat: format of conversations.
+        agent: holds them.
+        make_env: makes the environment of one episode.
+        tools: what environments show the model.
+        reward: scores a finished episode.
+        train: tasks to learn from.
+        heldout: tasks to evaluate on.
+    """
+
+    model: Transformer
+    engine: Engine
+    trace: EngineTrace
+    chat: Chat
+    agent: Agent
+    make_env: Callable[[Task], Environment]
+    tools: Sequence[ToolSpec]
+    reward: RewardFunction
+    train: Sequence[Task]
+    heldout: Sequence[Task]
+
+    def rewards(self) -> Rewards:
+        """The reward stage."""
+        return Rewards({"answer": (self.reward, 1.0)})
+
+    async def load_engine(self) -> None:
+        """Let the engine sample from the model as it is now."""
+        await self.engine.load(Weights(nnx.state(self.model, nnx.Param)), self.engine.statistics().version)

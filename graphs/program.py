@@ -1,0 +1,111 @@
+"""A program: graphs that run one after another over the same parts. No I/O here; ``execute.py`` runs one.
+
+A phase makes its graph when the program is checked or run, with a place for checkpoints where there is one.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from flow import Graph
+from graphs.evaluate import EvaluateConfig, evaluate
+from graphs.grpo import GrpoConfig, grpo
+from graphs.parts import Parts
+from graphs.sft import SftConfig, sft
+from stages.checkpoint.store import CheckpointStore
+from stages.records import Example
+from stages.rewards.shuffled import Shuffled
+from stages.scores import Scores
+
+
+async def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One graph of a program.
+
+    Attributes:
+        name: id in reports and metrics.
+        title: one line for people.
+        make: makes the graph; the argument is the run's folder, ``None`` where nothing is to be saved.
+        total: steps of its collecting sink, or items of its plain one; what progress is measured against.
+        main: whether the run's summary speaks of this phase.
+        prepare: awaited before the graph runs.
+        result: read after it ran; goes into the summary.
+    """
+
+    name: str
+    title: str
+    make: Callable[[Path | None], Graph]
+    total: int | None = None
+    main: bool = False
+    prepare: Callable[[], Awaitable[None]] = _nothing
+    result: Callable[[], Mapping[str, Any]] = field(default=dict[str, Any])
+
+
+@dataclass(frozen=True)
+class Program:
+    """What ``headrace run`` runs.
+
+    Attributes:
+        name: name in the catalogue.
+        config: what it was made from, written into the run's folder.
+        parts: what its graphs share; ``None`` for a graph of the user's own that brings everything itself.
+        phases: in order.
+        max_lag: bound on staleness, for the summary; ``None`` where no phase has one.
+    """
+
+    name: str
+    config: BaseModel | None
+    parts: Parts | None
+    phases: Sequence[Phase]
+    max_lag: int | None = None
+
+
+def warm_start(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -> Phase:
+    """Supervised training that is not saved: the phases after it start from its weights."""
+    title = f"warm start: {config.steps} steps of {config.examples_per_step} of {len(examples)} demonstrations"
+    return Phase("warm_start", title, lambda folder: sft(config, parts, examples), total=config.steps)
+
+
+def training(config: GrpoConfig, parts: Parts, *, shuffled: bool = False) -> Phase:
+    """Reinforcement learning, saved in the run's folder."""
+
+    def make(folder: Path | None) -> Graph:
+        graph = grpo(config, parts, None if folder is None else CheckpointStore(folder / "checkpoints"))
+        return graph.replace("rewards", Shuffled(parts.rewards(), config.seed)) if shuffled else graph
+
+    title = f"grpo: {config.steps} steps of {config.groups_per_step} groups of {config.group_size}, max_lag {config.max_lag}"
+    return Phase("grpo", title, make, total=config.steps, main=True)
+
+
+def supervised(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -> Phase:
+    """Supervised training, saved in the run's folder."""
+    title = f"sft: {config.steps} steps of {config.examples_per_step} of {len(examples)} demonstrations"
+
+    def make(folder: Path | None) -> Graph:
+        return sft(config, parts, examples, None if folder is None else CheckpointStore(folder / "checkpoints"))
+
+    return Phase("sft", title, make, total=config.steps, main=True)
+
+
+def evaluation(name: str, config: EvaluateConfig, parts: Parts, *, main: bool = False) -> Phase:
+    """Held-out evaluation of the weights as they are then; the summary gets ``name`` and ``name_detail``."""
+    wanted = len(parts.heldout) * config.attempts
+    latest: list[Scores] = []
+
+    def make(folder: Path | None) -> Graph:
+        latest[:] = [Scores(wanted)]
+        return evaluate(config, parts, latest[0])
+
+    def result() -> dict[str, Any]:
+        score = latest[0].score()
+        return {name: score.success, f"{name}_detail": score}
+
+    title = f"{name.replace('_', ' ')}: {wanted} episodes on {len(parts.heldout)} held-out tasks"
+    return Phase(name, title, make, len(parts.heldout), main, parts.load_engine, result)

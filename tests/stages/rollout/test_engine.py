@@ -1,0 +1,448 @@
+"""The engine on a small model: what it samples against the training forward pass, and what it does when disturbed."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+from stages.models.config import ModelConfig
+from stages.models.logprobs import token_logprobs
+from stages.models.transformer import Transformer
+from stages.policy import Sample, SampleRequest
+from stages.records import Weights
+from stages.rollout.engine import Engine, EngineConfig
+
+MODEL = ModelConfig(
+    vocab_size=29, width=16, num_layers=2, num_heads=4, num_kv_heads=2, head_size=4, mlp_width=24, tie_embeddings=False,
+    context_length=48,
+)  # fmt: skip
+CONFIG = EngineConfig(slots=4, context_length=48, prefill_rows=2, prefill_chunk=8)
+RANDOM_IDS = np.random.default_rng(0).integers(0, MODEL.vocab_size, 400).astype(np.int32)
+
+
+def make_model(seed: int = 0) -> Transformer:
+    """A model whose logits spread over a few nats: neither uniform nor nearly certain."""
+    model = Transformer(MODEL, nnx.Rngs(seed))
+    model.unembedding_VW[...] = model.unembedding_VW[...] * 2
+    return model
+
+
+def weights_of(model: Transformer) -> Weights:
+    return Weights(nnx.split(model, nnx.Param)[1])
+
+
+def request(number: int, turn: int = 0, **changes) -> SampleRequest:
+    """One of many different requests: its context and key are functions of its number."""
+    fields = {
+        "ids": RANDOM_IDS[number * 7 : number * 7 + 3 + number * 5 % 19],
+        "max_tokens": 12,
+        "stop_ids": (0,),
+        "temperature": 0.8,
+        "key": (1, 0, number, 0, turn),
+        "session": f"episode {number}",
+    }
+    return SampleRequest(**{**fields, **changes})
+
+
+def with_engine(use: Callable[[Engine], Awaitable], config: EngineConfig = CONFIG, model: Transformer | None = None, **kwargs):
+    """Run ``use`` on an open engine. Engines of one shape share their programs, so only the first one compiles."""
+
+    async def main():
+        async with Engine(model or make_model(), config, **kwargs) as engine:
+            return await asyncio.wait_for(use(engine), 60)
+
+    return asyncio.run(main())
+
+
+def assert_same(one: Sample, other: Sample) -> None:
+    np.testing.assert_array_equal(one.ids, other.ids)
+    np.testing.assert_array_equal(one.logprobs, other.logprobs)
+    assert one.stop_reason == other.stop_reason
+
+
+@nnx.jit
+def forward(model: Transformer, *packed: np.ndarray) -> jax.Array:
+    return model(*packed)
+
+
+def trained_logprobs(model: Transformer, ids_T: np.ndarray, temperature: float) -> np.ndarray:
+    """What the training forward pass gives each token of one segment."""
+    num = len(ids_T)
+    ids, positions = np.zeros((1, 48), np.int32), np.arange(48, dtype=np.int32)[None]
+    ids[0, :num] = ids_T
+    segments = (positions < num).astype(np.int32)
+    return np.asarray(token_logprobs(forward(model, ids, positions, segments), ids, segments, temperature)[0])[0, :num]
+
+
+def test_logprobs_over_two_turns_equal_those_of_the_training_forward_pass():
+    """S80, S62: at the sampling temperature, over the very ids sent; the first turn's reply is cached by decoding, so the
+    second turn also checks decoding against reading in.
+    """
+    model = make_model()
+
+    async def use(engine: Engine):
+        first = await engine.sample(request(1))
+        ids = np.concatenate([request(1).ids, first.ids, RANDOM_IDS[300:305]])
+        return ids, first, await engine.sample(request(1, turn=1, ids=ids))
+
+    ids, first, second = with_engine(use, model=model)
+    whole = trained_logprobs(model, np.concatenate([ids, second.ids]), 0.8)
+    start = len(request(1).ids)
+    np.testing.assert_allclose(first.logprobs, whole[start : start + len(first.ids)], atol=1e-4)
+    np.testing.assert_allclose(second.logprobs, whole[len(ids) :], atol=1e-4)
+    assert len(first.ids) > 3
+    assert first.ids.dtype == first.versions.dtype == np.int32
+    assert first.logprobs.dtype == np.float32
+
+
+def test_greedy_reply_takes_the_most_likely_token_each_time():
+    """S81: with log-probabilities at temperature 1; checked by running the training forward pass once per token."""
+    model = make_model()
+    sample = with_engine(lambda engine: engine.sample(request(2, temperature=0.0, stop_ids=(), max_tokens=5)), model=model)
+    ids = request(2).ids
+    for token in sample.ids:
+        num = len(ids)
+        padded, positions = np.zeros((1, 48), np.int32), np.arange(48, dtype=np.int32)[None]
+        padded[0, :num] = ids
+        assert token == forward(model, padded, positions, (positions < num).astype(np.int32))[0, num - 1].argmax()
+        ids = np.append(ids, token)
+    np.testing.assert_allclose(sample.logprobs, trained_logprobs(model, ids, 1.0)[-5:], atol=1e-4)
+
+
+def test_request_gives_the_same_bits_alone_and_in_any_company():
+    """Sixteen requests one by one, all at once over four slots, and all at once in another order: slots, rows of prefill
+    steps and neighbours differ each time.
+    """
+
+    async def one_by_one(engine: Engine):
+        return [await engine.sample(request(number)) for number in range(16)]
+
+    async def together(engine: Engine, order=range(16)):
+        samples = await asyncio.gather(*(engine.sample(request(number)) for number in order))
+        return dict(zip(order, samples, strict=True))
+
+    alone = with_engine(one_by_one)
+    for order in (range(16), [*np.random.default_rng(1).permutation(16).tolist()]):
+        crowd = with_engine(lambda engine, order=order: together(engine, order))
+        for number in range(16):
+            assert_same(alone[number], crowd[number])
+
+
+def test_members_of_a_group_differ_and_the_same_keys_give_them_again():
+    """S86: one prompt, eight members; S107: another run seed gives other samples."""
+
+    async def use(engine: Engine, seed: int = 7):
+        def ask(member: int):
+            return engine.sample(request(3, key=(seed, 0, member, 0, 0), session=f"{member}", stop_ids=()))
+
+        return [tuple(sample.ids.tolist()) for sample in await asyncio.gather(*map(ask, range(8)))]
+
+    first = with_engine(use)
+    assert len(set(first)) == 8
+    assert with_engine(use) == first
+    assert not set(with_engine(lambda engine: use(engine, seed=8))) & set(first)
+
+
+def test_next_turn_reads_in_only_new_tokens_and_an_evicted_session_all_of_them():
+    """S83: the settings show in the engine's own report."""
+
+    async def use(engine: Engine):
+        first = await engine.sample(request(1, stop_ids=()))
+        read = [engine.statistics().prefilled_tokens]
+        ids = np.concatenate([request(1).ids, first.ids, RANDOM_IDS[:4]])
+        second = await engine.sample(request(1, ids=ids, max_tokens=1))
+        read.append(engine.statistics().prefilled_tokens)
+        ids = np.append(ids, second.ids)
+        # With one slot, another session's request must evict the idle one.
+        await engine.sample(request(2, ids=RANDOM_IDS[:1], max_tokens=1))
+        await engine.sample(request(1, ids=ids, max_tokens=1))
+        read.append(engine.statistics().prefilled_tokens)
+        return np.diff([0, *read]).tolist(), len(ids), engine.statistics()
+
+    one_slot = CONFIG.model_copy(update={"slots": 1, "prefill_rows": 1})
+    read, length, statistics = with_engine(use, one_slot)
+    # The last token of a context is decoded; the first reply's last token was never fed.
+    assert read == [len(request(1).ids) - 1, 1 + 4 - 1, length - 1]
+    assert (statistics.evictions, statistics.steps, statistics.sampled_tokens) == (2, 15, 15)
+
+
+def test_nothing_compiles_after_the_engine_has_opened():
+    """S91: counted by JAX itself, over turns, temperatures, evictions and new weights."""
+    compiled = []
+
+    async def use(engine: Engine):
+        weights = weights_of(make_model(1))
+        jax.monitoring.register_event_duration_secs_listener(lambda event, *_, **__: compiled.append(event))
+        for turn in range(2):
+            await asyncio.gather(*(engine.sample(request(n, turn, temperature=n % 3 / 2)) for n in range(12)))
+            await engine.load(weights, turn + 1)
+        return engine.statistics().compilations
+
+    try:
+        assert with_engine(use) == 2
+    finally:
+        jax.monitoring.clear_event_listeners()
+    assert [event for event in compiled if "compile" in event] == []
+
+
+def test_cancelled_request_frees_its_slot_for_the_next():
+    async def use(engine: Engine):
+        async with asyncio.TaskGroup() as group:
+            endless = [group.create_task(engine.sample(request(n, max_tokens=10**6, ids=RANDOM_IDS[:1]))) for n in range(9)]
+            await asyncio.sleep(0)
+            for task in endless:
+                task.cancel()
+        await engine.sample(request(3))
+        return engine.statistics()
+
+    statistics = with_engine(use)
+    assert (statistics.slots_busy, statistics.waiting) == (0, 0)
+
+
+def test_context_without_room_for_a_token_is_refused_with_the_numbers():
+    """S34: and one that leaves room for a single token gets just that, whatever it asked for."""
+
+    async def use(engine: Engine):
+        with pytest.raises(ValueError, match=r"at most 47 tokens.*context length 48; got 48; .*session 'episode 0'"):
+            await engine.sample(request(0, ids=RANDOM_IDS[:48]))
+        return await engine.sample(request(0, ids=RANDOM_IDS[:47], stop_ids=()))
+
+    sample = with_engine(use)
+    assert (len(sample.ids), sample.stop_reason) == (1, "length")
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"ids": np.zeros(0, np.int32)}, r"one or more integers in one row; got int32\[0\]"),
+        ({"ids": np.zeros(3, np.float32)}, r"one or more integers in one row; got float32\[3\]"),
+        ({"ids": np.array([3, 29], np.int32)}, "ids from 0 to 28; got 3 to 29"),
+        ({"max_tokens": 0}, "max_tokens of at least 1; got 0"),
+        ({"temperature": -1.0}, "temperature of 0 or more; got -1.0"),
+        ({"temperature": float("nan")}, "temperature of 0 or more; got nan"),
+    ],
+)
+def test_field_out_of_range_is_refused(changes, problem):
+    async def use(engine: Engine):
+        with pytest.raises(ValueError, match=problem):
+            await engine.sample(request(0, **changes))
+
+    with_engine(use)
+
+
+def test_new_weights_give_what_a_fresh_engine_with_them_gives():
+    """S82: the second turn of a session whose cache was filled under the old weights."""
+
+    async def across(engine: Engine):
+        first = await engine.sample(request(1))
+        ids = np.concatenate([request(1).ids, first.ids])
+        await engine.load(weights_of(make_model(1)), 1)
+        return ids, await engine.sample(request(1, ids=ids))
+
+    ids, second = with_engine(across)
+    fresh = with_engine(lambda engine: engine.sample(request(1, ids=ids)), model=make_model(1), version=1)
+    assert_same(second, fresh)
+    assert set(second.versions.tolist()) == {1}
+
+
+class Gate:
+    """A trace that holds the engine's thread before every sixth decode step, until told to go on."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.reached, self.go = asyncio.Event(), threading.Event()
+        self.decodes = 0
+
+    def begin(self, track: str, name: str, ns: int) -> None:
+        self.decodes += name == "decode"
+        if name == "decode" and self.decodes in (6, 12, 18):
+            self.loop.call_soon_threadsafe(self.reached.set)
+            self.go.wait(30)
+            self.go.clear()
+
+    def end(self, track: str, ns: int) -> None:
+        pass
+
+
+def test_load_while_sampling_labels_each_token_with_the_version_that_sampled_it():
+    """S84, S11, S14: three loads land in the middle of running replies; the replies go on, and each token's log-probability is
+    that of the weights its label names, given the whole context.
+    """
+    models = [make_model(seed) for seed in range(4)]
+
+    async def main():
+        gate = Gate()
+        async with Engine(models[0], CONFIG, trace=gate) as engine:
+            running = [asyncio.ensure_future(engine.sample(request(n, stop_ids=(), max_tokens=25))) for n in range(3)]
+            for version in (1, 2, 3):
+                await gate.reached.wait()
+                gate.reached.clear()
+                load = asyncio.ensure_future(engine.load(weights_of(models[version]), version))
+                await asyncio.sleep(0)
+                gate.go.set()
+                await load
+            return await asyncio.gather(*running)
+
+    for number, sample in enumerate(asyncio.run(main())):
+        # Held before its sixth step, the engine still samples that token under the old version.
+        assert sample.versions.tolist() == [0] * 6 + [1] * 6 + [2] * 6 + [3] * 7
+        ids = np.concatenate([request(number).ids, sample.ids])
+        by_version = np.array([trained_logprobs(model, ids, 0.8)[-25:] for model in models])
+        np.testing.assert_allclose(sample.logprobs, by_version[sample.versions, np.arange(25)], atol=1e-4)
+
+
+def test_weights_that_do_not_fit_are_refused_and_the_old_version_stays_in_force():
+    """S85: a failed load leaves nothing behind that would refuse the next."""
+    other = Transformer(MODEL.model_copy(update={"mlp_width": 20}), nnx.Rngs(0))
+
+    async def use(engine: Engine):
+        with pytest.raises(ValueError, match=r"blocks.gate_LWF: expected float32\[2, 16, 24\], got float32\[2, 16, 20\]"):
+            await engine.load(weights_of(other), 1)
+        before = engine.statistics().version
+        sample = await engine.sample(request(1))
+        await asyncio.gather(engine.load(weights_of(make_model(1)), 1), engine.load(weights_of(make_model(2)), 2))
+        return before, sample, engine.statistics().version
+
+    before, sample, after = with_engine(use)
+    assert (before, after) == (0, 2)
+    assert set(sample.versions.tolist()) == {0}
+
+
+def test_version_never_goes_back():
+    async def use(engine: Engine):
+        await engine.load(weights_of(make_model(1)), 6)
+        with pytest.raises(ValueError, match=r"version of at least 6, the one in force; got 4"):
+            await engine.load(weights_of(make_model(2)), 4)
+        return engine.statistics().version
+
+    assert with_engine(use, version=5) == 6
+
+
+def test_parameters_shared_with_a_trainer_stay_usable():
+    model = make_model()
+    with_engine(lambda engine: engine.sample(request(1)), model=model)
+    assert np.isfinite(trained_logprobs(model, request(1).ids, 1.0)).all()
+
+
+def test_logprob_that_is_no_number_fails_its_request_and_not_the_engine():
+    """S88."""
+    broken = make_model()
+    broken.final_norm_W[...] = broken.final_norm_W[...] * np.nan
+
+    async def use(engine: Engine):
+        await engine.load(weights_of(broken), 1)
+        with pytest.raises(FloatingPointError, match=r"got nan .* session 'episode 1' in the engine, weights version 1"):
+            await engine.sample(request(1))
+        await engine.load(weights_of(make_model()), 2)
+        return await engine.sample(request(1))
+
+    assert np.isfinite(with_engine(use).logprobs).all()
+
+
+class DyingTrace:
+    """A trace that fails at the fifth decode step: an error on the engine's thread from outside the engine."""
+
+    def __init__(self) -> None:
+        self.decodes = 0
+
+    def begin(self, track: str, name: str, ns: int) -> None:
+        self.decodes += name == "decode"
+        if self.decodes == 5:
+            raise OSError("disk full")
+
+    def end(self, track: str, ns: int) -> None:
+        pass
+
+
+def test_death_of_the_thread_reaches_everyone_who_waits_and_everyone_who_asks_later():
+    """S13: running, waiting for a slot, or asking afterwards; weights too."""
+
+    async def use(engine: Engine):
+        results = await asyncio.gather(*(engine.sample(request(n, stop_ids=())) for n in range(9)), return_exceptions=True)
+        for later in (engine.sample(request(1)), engine.load(weights_of(make_model(1)), 1)):
+            with pytest.raises(RuntimeError, match="disk full"):
+                await later
+        engine.release("episode 1")
+        return results
+
+    for error in with_engine(use, trace=DyingTrace()):
+        assert isinstance(error, RuntimeError)
+        assert isinstance(error.__cause__, OSError)
+
+
+def test_leaving_the_engine_fails_what_is_pending_and_ends_the_thread():
+    """S26: nothing keeps the process alive."""
+
+    async def main():
+        async with Engine(make_model(), CONFIG) as engine:
+            pending = [asyncio.ensure_future(engine.sample(request(n, stop_ids=(), max_tokens=40))) for n in range(9)]
+            await asyncio.sleep(0)
+        return await asyncio.gather(*pending, return_exceptions=True), engine
+
+    results, engine = asyncio.run(main())
+    assert any("closed" in str(result) for result in results)
+    assert all(isinstance(result, (Sample, RuntimeError)) for result in results)
+    assert "headrace-engine" not in {thread.name for thread in threading.enumerate()}
+    with pytest.raises(RuntimeError, match="closed"):
+        asyncio.run(engine.sample(request(1)))
+
+
+def test_engine_that_was_not_entered_says_so():
+    with pytest.raises(RuntimeError, match="not been entered"):
+        asyncio.run(Engine(make_model(), CONFIG).sample(request(1)))
+
+
+class Spans:
+    """Keeps spans, and checks that they nest."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, int]] = []
+        self.open: tuple[str, int] | None = None
+
+    def begin(self, track: str, name: str, ns: int) -> None:
+        assert self.open is None
+        assert track == "engine"
+        self.open = (name, ns)
+
+    def end(self, track: str, ns: int) -> None:
+        name, began = self.open
+        self.spans.append((name, ns - began))
+        self.open = None
+
+
+def test_spans_cover_prefill_decode_and_weights():
+    spans = Spans()
+
+    async def use(engine: Engine):
+        await engine.sample(request(1, stop_ids=()))
+        await engine.load(weights_of(make_model(1)), 1)
+        return engine.statistics().steps
+
+    steps = with_engine(use, trace=spans)
+    names = [name for name, _ in spans.spans]
+    assert names == ["compile", *["prefill"] * names.count("prefill"), *["decode"] * steps, "weights"]
+    assert names.count("prefill") >= 1
+    assert all(length >= 0 for _, length in spans.spans)
+
+
+def test_idle_engine_uses_no_processor_time():
+    async def use(engine: Engine):
+        await engine.sample(request(1))
+        used = time.process_time()
+        await asyncio.sleep(0.05)
+        return time.process_time() - used
+
+    assert with_engine(use) < 0.03
+
+
+def test_settings_that_do_not_fit_are_refused():
+    """S105."""
+    with pytest.raises(ValueError, match="got prefill_rows=8, slots=4; lower"):
+        EngineConfig(slots=4, prefill_rows=8)
+    with pytest.raises(ValueError, match="slot\n"):
+        EngineConfig(slot=4)

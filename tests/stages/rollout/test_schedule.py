@@ -1,0 +1,213 @@
+"""Slots and queue without a device: each test plays the worker."""
+
+import numpy as np
+import pytest
+
+from stages.policy import SampleRequest
+from stages.rollout.sampling import request_key
+from stages.rollout.schedule import Job, Schedule
+
+
+def job(session: str, ids: list[int], max_tokens: int = 4, stop_ids: tuple[int, ...] = (9,)) -> Job:
+    key = (0, 0, 0, 0, 0)
+    request = SampleRequest(np.array(ids, np.int32), max_tokens, stop_ids, 1.0, key, session)
+    return Job(request, request_key(key))
+
+
+def admit(schedule: Schedule, *jobs: Job) -> None:
+    for one in jobs:
+        schedule.submit(one)
+    schedule.admit()
+
+
+def read_in_all(schedule: Schedule, rows: int = 2, chunk: int = 3) -> list[list[list[int]]]:
+    """All prefill steps until none is left: per step, the real tokens of each row."""
+    steps = []
+    while (work := schedule.read_in(rows, chunk)) is not None:
+        steps.append([row[:num].tolist() for row, num in zip(work.ids_RC, work.lengths_R, strict=True) if num])
+        schedule.commit_read_in(work)
+    return steps
+
+
+def step(schedule: Schedule, token: int, logprob: float = -1.0, version: int = 0) -> list:
+    """A decode step in which every slot samples ``token``."""
+    work = schedule.decode()
+    num = len(work.ids_S)
+    return schedule.commit_decode(work, np.full(num, token, np.int32), np.full(num, logprob, np.float32), version)
+
+
+def test_context_is_read_in_by_chunks_up_to_its_last_token_which_the_first_decode_step_feeds():
+    schedule = Schedule(2, 16)
+    admit(schedule, job("a", [1, 2, 3, 4, 5]), job("b", [6]))
+    assert read_in_all(schedule) == [[[1, 2, 3]], [[4]]]
+    work = schedule.decode()
+    assert work.ids_S.tolist() == [5, 6]
+    assert work.positions_S.tolist() == [4, 0]
+    assert work.lengths_S.tolist() == [1, 1]
+
+
+def test_rows_of_one_prefill_step_go_to_the_requests_that_came_first():
+    schedule = Schedule(3, 16)
+    admit(schedule, job("a", [1, 1]), job("b", [2, 2]), job("c", [3, 3]))
+    assert read_in_all(schedule) == [[[1], [2]], [[3]]]
+
+
+def test_slot_still_reading_in_takes_no_part_in_decoding():
+    schedule = Schedule(2, 16)
+    admit(schedule, job("a", [1]), job("b", [1, 2, 3]))
+    assert schedule.decode().lengths_S.tolist() == [1, 0]
+
+
+def test_reply_ends_at_a_stop_token_which_is_part_of_it():
+    """S87, S35: any token of the stop set ends the reply, and that is what the reason says."""
+    schedule = Schedule(1, 16)
+    admit(schedule, job("a", [1, 2], max_tokens=8, stop_ids=(9, 7)))
+    read_in_all(schedule)
+    assert step(schedule, 4, version=3) == []
+    [(_, sample)] = step(schedule, 7, version=4)
+    assert (sample.ids.tolist(), sample.versions.tolist(), sample.stop_reason) == ([4, 7], [3, 4], "stop")
+    assert schedule.num_busy == 0
+
+
+def test_reply_cut_at_its_budget_says_length_and_a_stop_token_in_the_last_place_says_stop():
+    """S47."""
+    for last, reason in ((5, "length"), (9, "stop")):
+        schedule = Schedule(1, 16)
+        admit(schedule, job("a", [1], max_tokens=2))
+        step(schedule, 4)
+        [(_, sample)] = step(schedule, last)
+        assert (sample.ids.tolist(), sample.stop_reason) == ([4, last], reason)
+
+
+def test_reply_ends_where_the_context_is_full():
+    """S34: the budget shrinks to what fits."""
+    schedule = Schedule(1, 5)
+    admit(schedule, job("a", [1, 2, 3], max_tokens=100))
+    read_in_all(schedule)
+    step(schedule, 4)
+    [(_, sample)] = step(schedule, 4)
+    assert (sample.ids.tolist(), sample.stop_reason) == ([4, 4], "length")
+
+
+def test_next_turn_reads_in_only_what_is_new():
+    """The reply's last token was sampled but never fed, so it is read in with the new ones."""
+    schedule = Schedule(1, 16)
+    admit(schedule, job("a", [1, 2, 3]))
+    read_in_all(schedule)
+    step(schedule, 4), step(schedule, 9)
+    admit(schedule, job("a", [1, 2, 3, 4, 9, 5, 6]))
+    assert read_in_all(schedule) == [[[9, 5]]]
+
+
+@pytest.mark.parametrize(
+    ("ids", "read"), [([1, 2, 8, 4, 5], [[[8, 4]]]), ([1, 2], []), ([1, 2, 3, 4], [[[3]]]), ([7, 2, 3], [[[7, 2]]])]
+)
+def test_context_that_departs_from_the_cached_one_is_read_in_from_the_first_difference(ids, read):
+    """Cached after the first turn: 1 2. A context that is cached in full still feeds its last token."""
+    schedule = Schedule(1, 16)
+    admit(schedule, job("a", [1, 2, 3], max_tokens=1))
+    work = schedule.read_in(2, 3)
+    schedule.commit_read_in(work)
+    # The turn is given up before its last token is fed.
+    schedule.cancel(schedule._jobs[0])
+    admit(schedule, job("a", ids))
+    assert read_in_all(schedule) == read
+
+
+def test_requests_beyond_the_slots_wait_in_order():
+    schedule = Schedule(1, 16)
+    jobs = [job(name, [1], max_tokens=1) for name in "abc"]
+    admit(schedule, *jobs)
+    finished = []
+    while schedule.num_busy:
+        finished += [ended for ended, _ in step(schedule, 4)]
+        schedule.admit()
+    assert finished == jobs
+
+
+def test_idle_session_unused_for_longest_loses_its_slot():
+    schedule = Schedule(2, 16)
+    admit(schedule, job("a", [1, 1, 1], max_tokens=1), job("b", [2, 2, 2], max_tokens=1))
+    read_in_all(schedule)
+    step(schedule, 9)
+    admit(schedule, job("a", [1, 1, 1, 9, 5], max_tokens=1))
+    read_in_all(schedule)
+    step(schedule, 9)
+    admit(schedule, job("c", [3, 3], max_tokens=1))
+    assert schedule.evictions == 1
+    read_in_all(schedule)
+    step(schedule, 9)
+    admit(schedule, job("a", [1, 1, 1, 9, 5, 9, 6]))
+    assert read_in_all(schedule) == [[[9]]]
+    admit(schedule, job("b", [2, 2, 2, 9, 5]))
+    assert read_in_all(schedule) == [[[2, 2, 2]], [[9]]]
+
+
+def test_slot_of_a_released_session_goes_first_and_is_no_eviction():
+    schedule = Schedule(2, 16)
+    admit(schedule, job("a", [1, 1], max_tokens=1), job("b", [2, 2], max_tokens=1))
+    read_in_all(schedule)
+    step(schedule, 9)
+    schedule.release("b")
+    schedule.release("nobody")
+    admit(schedule, job("c", [3, 3], max_tokens=1))
+    read_in_all(schedule)
+    step(schedule, 9)
+    assert schedule.evictions == 0
+    admit(schedule, job("a", [1, 1, 9, 5]))
+    assert read_in_all(schedule) == [[[9]]]
+
+
+def test_new_owner_of_a_slot_uses_nothing_of_the_old_one():
+    """A context that happens to begin alike is read in from its start: sessions never share."""
+    schedule = Schedule(1, 16)
+    admit(schedule, job("a", [1, 2, 3], max_tokens=1))
+    read_in_all(schedule)
+    step(schedule, 9)
+    schedule.release("a")
+    admit(schedule, job("b", [1, 2, 3]))
+    assert read_in_all(schedule) == [[[1, 2]]]
+
+
+def test_cancel_frees_the_slot_or_the_place_in_the_queue():
+    schedule = Schedule(1, 16)
+    running, waiting, last = job("a", [1]), job("b", [1]), job("c", [1], max_tokens=1)
+    admit(schedule, running, waiting, last)
+    schedule.cancel(waiting)
+    schedule.cancel(running)
+    schedule.cancel(running)
+    schedule.admit()
+    assert [ended for ended, _ in step(schedule, 4)] == [last]
+
+
+def test_release_of_a_session_that_still_runs_lets_it_end():
+    schedule = Schedule(1, 16)
+    one = job("a", [1], max_tokens=1)
+    admit(schedule, one)
+    schedule.release("a")
+    assert [ended for ended, _ in step(schedule, 4)] == [one]
+
+
+def test_new_weights_make_running_requests_read_in_what_they_sampled_too():
+    """S82, S11."""
+    schedule = Schedule(2, 16)
+    admit(schedule, job("a", [1, 2]), job("b", [5], max_tokens=1))
+    read_in_all(schedule)
+    step(schedule, 4)
+    schedule.forget()
+    assert read_in_all(schedule) == [[[1, 2]]]
+    assert schedule.decode().ids_S.tolist()[0] == 4
+    admit(schedule, job("b", [5, 4, 6]))
+    assert read_in_all(schedule) == [[[5, 4]]]
+
+
+@pytest.mark.parametrize("logprob", [np.nan, -np.inf])
+def test_logprob_that_is_no_number_ends_the_request_with_a_reason(logprob):
+    """S88."""
+    schedule = Schedule(1, 16)
+    admit(schedule, job("a", [1, 2]))
+    read_in_all(schedule)
+    [(_, outcome)] = step(schedule, 4, logprob=logprob, version=3)
+    assert isinstance(outcome, FloatingPointError)
+    assert "token 4 at position 2 of session 'a' in the engine, weights version 3" in str(outcome)
+    assert schedule.num_busy == 0
