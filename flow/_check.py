@@ -1,40 +1,36 @@
 """What ``build`` proves. Each function below checks one rule and yields its faults; none stops at the first."""
 
 import difflib
-from collections.abc import Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
+from ._check_values import capacities, settings, tickets
 from ._errors import BuildError, Fault
 from ._limits import Capacity, Threads
 from ._plan import Plan
-from ._spec import EdgeSpec, NodeSpec, Spec
-from ._types import assignable, type_name, untyped
+from ._spec import CellSpec, EdgeSpec, FeedbackSpec, NodeSpec, Spec
+from ._types import UNTYPED, assignable, hints_of, type_name, untyped
 
 
-def check(spec: Spec, twice: Sequence[NodeSpec]) -> Plan:
+def check(spec: Spec, twice: Sequence[NodeSpec | CellSpec]) -> Plan:
     """Prove a graph.
 
     Raises:
-        BuildError: with every fault, root causes first: names, ports, cycles, types, then feasibility.
+        BuildError: with every fault, root causes first: names, ports, cycles, types, pairs, cells, settings, capacities. What
+            follows the edges of the graph is looked at only where these are sound, since the rest would be echoes.
     """
-    faults = [*_names(spec, twice), *_ports(spec), *_cycles(spec)]
+    shape = [*_names(spec, twice), *_ports(spec), *_cycles(spec)]
+    faults = [*shape, *_types(spec)]
+    if not shape:
+        faults += [*_pairs(spec), *_cells(spec)]
+    faults += settings(spec)
     if not faults:
-        faults = [*_types(spec), *_pairs(spec), *_cells(spec), *_settings(spec)]
-    if not faults:
-        faults = list(_feasible(spec))
+        faults += capacities(spec)
     if faults:
         raise BuildError(spec.name, faults)
     edges = {edge.name: resolve(spec, edge) for edge in spec.edges}
     return Plan(spec, edges, tuple(_warnings(spec)))
-
-
-def tickets(spec: Spec) -> dict[str, int]:
-    """Tickets that govern each sink with freshness, by the sink's name."""
-    found: dict[str, int] = {}
-    for feedback in spec.feedback:
-        collect = spec.nodes[feedback.source].collect
-        if feedback.freshness is not None and collect is not None:
-            found[feedback.source] = (feedback.freshness.max_lag + 1) * collect.items
-    return found
 
 
 def resolve(spec: Spec, edge: EdgeSpec) -> Capacity:
@@ -46,19 +42,27 @@ def resolve(spec: Spec, edge: EdgeSpec) -> Capacity:
     return Capacity(items, edge.capacity.cost, edge.capacity.measure)
 
 
-def _names(spec: Spec, twice: Sequence[NodeSpec]) -> Iterator[Fault]:
-    for node in twice:
-        first = spec.nodes[node.name]
+def _names(spec: Spec, twice: Sequence[NodeSpec | CellSpec]) -> Iterator[Fault]:
+    for again in twice:
+        first, kind = (spec.nodes[again.name], "node") if isinstance(again, NodeSpec) else (spec.cells[again.name], "cell")
         yield Fault(
-            "B3", f"{spec.name}.{node.name}", "a name that is used once", f"the name of the node at {first.where}",
-            node.where, "rename one of the two",
+            "B3", f"{spec.name}.{again.name}", "a name that is used once", f"the name of the {kind} at {first.where}",
+            again.where, "rename one of the two",
         )  # fmt: skip
     for edge in spec.edges:
-        for name in (edge.source, edge.target):
-            if name not in spec.nodes:
-                near = difflib.get_close_matches(name, spec.nodes, 1)
-                hint = f"did you mean '{near[0]}'?" if near else "use handles of this graph"
-                yield Fault("B1", f"{spec.name}.{name}", "a node of this graph", f"no node '{name}'", edge.where, hint)
+        yield from _unknown(spec, edge.source, "node", edge.where)
+        yield from _unknown(spec, edge.target, "node", edge.where)
+    for feedback in spec.feedback:
+        yield from _unknown(spec, feedback.source, "node", feedback.where)
+        yield from _unknown(spec, feedback.cell, "cell", feedback.where)
+
+
+def _unknown(spec: Spec, name: str, kind: str, where: str) -> Iterator[Fault]:
+    known = spec.nodes if kind == "node" else spec.cells
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean '{near[0]}'?" if near else "use handles of this graph"
+        yield Fault("B1", f"{spec.name}.{name}", f"a {kind} of this graph", f"no {kind} '{name}'", where, hint)
 
 
 def _ports(spec: Spec) -> Iterator[Fault]:
@@ -101,8 +105,8 @@ def _cycles(spec: Spec) -> Iterator[Fault]:
 
 def _types(spec: Spec) -> Iterator[Fault]:
     for edge in spec.edges:
-        source, target = spec.nodes[edge.source], spec.nodes[edge.target]
-        if not assignable(source.gives, target.takes):
+        source, target = spec.nodes.get(edge.source), spec.nodes.get(edge.target)
+        if source is not None and target is not None and not assignable(source.gives, target.takes):
             yield Fault(
                 "B2", f"{spec.name}.{edge.name}",
                 f"{type_name(target.takes)}, which '{target.name}' takes ({target.where})",
@@ -119,6 +123,19 @@ def _types(spec: Spec) -> Iterator[Fault]:
                     f"{type_name(source.gives)}, which '{source.name}' gives ({source.where})",
                     feedback.where, "give the cell the type of the sink's result, or change the result",
                 )  # fmt: skip
+            yield from _initial(spec, feedback, cell)
+
+
+def _initial(spec: Spec, feedback: FeedbackSpec, cell: CellSpec) -> Iterator[Fault]:
+    first: Any = feedback.initial
+    made: Any = hints_of(cast("Callable[..., Any]", first))[1] if callable(first) else UNTYPED
+    given: Any = made if callable(first) else cast("Any", type(first))
+    if first is not None and not assignable(given, cell.type):
+        yield Fault(
+            "B2", f"{spec.name}.{feedback.source}->{feedback.cell}.initial",
+            f"{type_name(cell.type)}, which cell '{cell.name}' holds ({cell.where})", type_name(given), feedback.where,
+            "pass a value of the cell's type, or a function that makes one",
+        )  # fmt: skip
 
 
 def _type_remedy(source: NodeSpec, target: NodeSpec) -> str:
@@ -144,6 +161,13 @@ def _pairs(spec: Spec) -> Iterator[Fault]:
                 "B5", f"{spec.name}.{node.name}", "a group after it, which closes the groups", "none", node.where,
                 "put graph.group(...) after the node that handles the members",
             )  # fmt: skip
+        outer = spec.opener(node.name) if node.kind == "repeat" else None
+        if outer is not None and spec.behind_group(node.name) is False:
+            yield Fault(
+                "B5", f"{spec.name}.{node.name}", f"the groups of '{outer}' gathered before they are repeated again",
+                f"a repeat between '{outer}' and its group", node.where,
+                f"put graph.group(...) before it, or make {node.size} times as many members in '{outer}'",
+            )  # fmt: skip
 
 
 def _cells(spec: Spec) -> Iterator[Fault]:
@@ -161,6 +185,12 @@ def _cells(spec: Spec) -> Iterator[Fault]:
             )  # fmt: skip
     for feedback in spec.feedback:
         path = f"{spec.name}.{feedback.source}->{feedback.cell}"
+        first = next(other for other in spec.feedback if other.cell == feedback.cell)
+        if first is not feedback:
+            yield Fault(
+                "B4", path, "one sink that writes the cell", f"'{first.source}', which writes it too ({first.where})",
+                feedback.where, "give each sink a cell of its own",
+            )  # fmt: skip
         if spec.nodes[feedback.source].collect is None:
             yield Fault(
                 "B4", path, "a sink that collects", f"'{feedback.source}', which does not", feedback.where,
@@ -176,44 +206,20 @@ def _cells(spec: Spec) -> Iterator[Fault]:
                 "F3", path, "a repeat before the sink, where tickets are taken", "none", feedback.where,
                 "put graph.repeat(..., n=1) and a group before the sink, or leave freshness out",
             )  # fmt: skip
+        elif feedback.freshness is not None:
+            yield from _unbounded(spec, feedback, path)
 
 
-def _settings(spec: Spec) -> Iterator[Fault]:
-    for node in spec.nodes.values():
-        path = f"{spec.name}.{node.name}"
-        for field, value, least in (("workers", node.workers, 1), ("n", node.size, 1)):
-            if value < least:
-                yield Fault("B5", f"{path}.{field}", f"at least {least}", str(value), node.where, "raise it")
-        if node.collect is not None and node.collect.items < 1:
-            yield Fault("B5", f"{path}.collect", "at least 1 item a step", str(node.collect.items), node.where, "raise it")
-        if node.deadline_s is not None and node.deadline_s <= 0:
-            yield Fault("B5", f"{path}.deadline_s", "a time above 0", f"{node.deadline_s}", node.where, "raise it, or None")
-
-
-def _feasible(spec: Spec) -> Iterator[Fault]:
-    for node in spec.nodes.values():
-        for pool, units in node.needs.items():
-            have = spec.pools.get(pool)
-            if have is None or have < units:
-                got = f"no pool '{pool}'" if have is None else f"a pool of {have}"
-                yield Fault(
-                    "B5", f"{spec.name}.{node.name}.needs", f"a pool '{pool}' of at least {units} units", got, node.where,
-                    f"declare it: Graph(..., pools={{'{pool}': {units}}})",
-                )  # fmt: skip
-    held = tickets(spec)
-    for edge in spec.edges:
-        items, source = edge.capacity.items, spec.nodes[edge.source]
-        if items is not None and items < source.size:
+def _unbounded(spec: Spec, feedback: FeedbackSpec, path: str) -> Iterator[Fault]:
+    """Who reads the cell on the sink's line before tickets are taken makes items whose age nothing bounds."""
+    name = spec.opener(feedback.source)
+    while name is not None and (before := spec.before(name)):
+        name = before[0].source
+        if spec.nodes[name].reads == feedback.cell:
             yield Fault(
-                "B5", f"{spec.name}.{edge.name}", f"room for a whole group of {source.size}", f"capacity {items}", edge.where,
-                f"raise the capacity to {source.size}, or lower n of '{source.name}'",
-            )  # fmt: skip
-        if items is not None and items < held.get(edge.target, 0):
-            yield Fault(
-                "B5", f"{spec.name}.{edge.name}",
-                f"room for {held[edge.target]} items, as many as may be in flight: the one that must go next could stand "
-                "behind a full edge for ever",
-                f"capacity {items}", edge.where, f"raise the capacity to {held[edge.target]}, or lower max_lag or the step",
+                "F3", path, "items that read the cell after their ticket is taken",
+                f"'{name}', which reads it before the repeat", spec.nodes[name].where,
+                "move it behind the repeat, or leave freshness out",
             )  # fmt: skip
 
 
@@ -234,5 +240,10 @@ def _warnings(spec: Spec) -> Iterator[str]:
         if untyped(spec.nodes[edge.source].gives) or untyped(spec.nodes[edge.target].takes):
             yield f"{spec.name}.{edge.name} ({edge.where}): an untyped edge; annotate the stages to have it checked"
     for node in spec.nodes.values():
-        if isinstance(node.placement, Threads) and node.kind in ("repeat", "group"):
-            yield f"{spec.name}.{node.name} ({node.where}): its placement has no effect"
+        if isinstance(node.placement, Threads) and (node.kind in ("repeat", "group") or _asynchronous(node)):
+            yield f"{spec.name}.{node.name} ({node.where}): its placement has no effect on what runs on the loop anyway"
+
+
+def _asynchronous(node: NodeSpec) -> bool:
+    work = node.stage if node.collect is None else node.stage.add
+    return inspect.iscoroutinefunction(work) or inspect.iscoroutinefunction(getattr(work, "__call__", None))  # noqa: B004

@@ -3,6 +3,7 @@
 Nothing here starts anything. A graph is a value under construction; ``build`` proves it and gives the plan that runs.
 """
 
+import difflib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, overload
@@ -17,12 +18,19 @@ from ._policy import Fail, Missing, OnError
 from ._spec import CellSpec, EdgeSpec, FeedbackSpec, NodeSpec, Order, Spec, caller
 from ._types import UNTYPED, drawn_by, hints_of
 
+_SETTINGS = {
+    "workers": "workers", "order": "order", "needs": "needs", "reads": "reads", "deadline_s": "deadline_s",
+    "on_error": "on_error", "placement": "placement", "n": "size", "missing": "missing", "collect": "collect",
+}  # fmt: skip
+"""What ``with_`` may change, and the field of the spec that holds it."""
+
 T = TypeVar("T")
 In = TypeVar("In")
 Out = TypeVar("Out")
 In_contra = TypeVar("In_contra", contravariant=True)
 Out_co = TypeVar("Out_co", covariant=True)
 Result: TypeAlias = Out | Many[Out] | Failed[Out] | Filtered
+ManyWork: TypeAlias = Callable[[In, Context], Awaitable[Many[Out]]] | Callable[[In, Context], Many[Out]]
 AsyncWork: TypeAlias = Callable[[In, Context], Awaitable[Result[Out]]]
 SyncWork: TypeAlias = Callable[[In, Context], Result[Out]]
 
@@ -96,7 +104,7 @@ class Graph:
         self.name = name
         self._pools = dict(pools or {})
         self._nodes: dict[str, NodeSpec] = {}
-        self._twice: list[NodeSpec] = []
+        self._twice: list[NodeSpec | CellSpec] = []
         self._edges: dict[tuple[str, str], EdgeSpec] = {}
         self._cells: dict[str, CellSpec] = {}
         self._feedback: list[FeedbackSpec] = []
@@ -109,7 +117,9 @@ class Graph:
         """Declare where items come from: an iterable, or an object with ``draw``."""
         return self._node(NodeSpec(name, "source", source, None, drawn_by(source), placement=placement, where=caller()))
 
-    # Two overloads, since checkers do not solve one signature for both.
+    # Overloads, since checkers do not solve one signature for all.
+    @overload
+    def stage(self, name: str, work: ManyWork[In, Out], **settings: Unpack[Settings]) -> Node[In, Out]: ...
     @overload
     def stage(self, name: str, work: AsyncWork[In, Out], **settings: Unpack[Settings]) -> Node[In, Out]: ...
     @overload
@@ -218,7 +228,10 @@ class Graph:
             load: awaited with (value, version); a version is in force when it returns. ``None``: at once. The initial value
                 is in force without it.
         """
-        self._cells[name] = CellSpec(name, of, load, caller())
+        cell = CellSpec(name, of, load, caller())
+        if name in self._cells:
+            self._twice.append(cell)
+        self._cells.setdefault(name, cell)
         return Cell(self, name)
 
     def edge(self, source: Node[Any, T], target: Node[T, Any], *, capacity: Capacity | None = None) -> None:
@@ -246,8 +259,15 @@ class Graph:
         self._feedback.append(FeedbackSpec(source.name, cell.name, freshness, initial, caller()))
 
     def replace(self, name: str, work: Any) -> "Graph":
-        """Give a graph in which another stage stands at this node."""
+        """Give a graph in which another stage stands at this node.
+
+        Raises:
+            KeyError: there is no such node.
+            ValueError: the node is a repeat or a group, which hold no stage.
+        """
         node = self._spec_of(name)
+        if node.stage is None:
+            raise ValueError(f"expected a node with a stage, got the {node.kind} {self.name}.{name}; change it with with_")
         if node.kind == "source":
             return self._changed(replace(node, stage=work, gives=drawn_by(work), where=caller()))
         collects = node.collect is not None
@@ -256,12 +276,29 @@ class Graph:
         return self._changed(replace(node, stage=work, takes=takes, gives=gives, where=caller()))
 
     def with_(self, name: str, **changes: Any) -> "Graph":
-        """Give a graph in which settings of this node differ: ``graph.with_("episodes", workers=128)``."""
-        return self._changed(replace(self._spec_of(name), **changes))
+        """Give a graph in which settings of this node differ: ``graph.with_("episodes", workers=128)``.
+
+        Raises:
+            KeyError: there is no such node.
+            TypeError: there is no such setting.
+        """
+        node = self._spec_of(name)
+        for key in changes:
+            if key not in _SETTINGS:
+                near = difflib.get_close_matches(key, _SETTINGS, 1)
+                hint = f"did you mean '{near[0]}'?" if near else "replace changes the stage itself"
+                raise TypeError(f"expected a setting of {self.name}.{name} ({', '.join(_SETTINGS)}), got '{key}'; {hint}")
+        fields: dict[str, Any] = {_SETTINGS[key]: value for key, value in changes.items()}
+        if "reads" in fields:
+            fields["reads"] = getattr(fields["reads"], "name", fields["reads"])
+        if "needs" in fields:
+            fields["needs"] = dict(fields["needs"] or {})
+        return self._changed(replace(node, **fields, where=caller()))
 
     def spec(self) -> Spec:
         """The graph as data."""
-        return Spec(self.name, self._pools, self._nodes, tuple(self._edges.values()), self._cells, tuple(self._feedback))
+        spec = Spec(self.name, self._pools, self._nodes, tuple(self._edges.values()), self._cells, tuple(self._feedback))
+        return spec.with_member_types(Gathered)
 
     def build(self) -> Plan:
         """Prove the graph and give the plan that runs.

@@ -1,8 +1,9 @@
 """The declared graph as frozen data: what ``Graph`` builds up, ``_check`` proves, ``_draw`` shows and ``_run`` executes."""
 
 import inspect
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -129,6 +130,26 @@ class Spec:
                 inside = True
         return None
 
+    def behind_group(self, name: str) -> bool:
+        """Whether the nearest end of a pair before a node is a group, so that its items are in no open group."""
+        seen = {name}
+        while (edges := self.before(name)) and edges[0].source not in seen:
+            name = edges[0].source
+            seen.add(name)
+            if self.nodes[name].kind in ("repeat", "group"):
+                return self.nodes[name].kind == "group"
+        return True
+
+    def with_member_types(self, gathered: Any) -> "Spec":
+        """Fill in what repeats and groups take and give, which is what the node before them gives."""
+        nodes, depths = dict(self.nodes), self.depths()
+        for name in sorted(nodes, key=lambda name: depths[name]):
+            node, edges = nodes[name], self.before(name)
+            if node.kind in ("repeat", "group") and edges and edges[0].source in nodes:
+                given = nodes[edges[0].source].gives
+                nodes[name] = replace(node, takes=given, gives=gathered[given] if node.kind == "group" else given)
+        return replace(self, nodes=nodes)
+
     def depths(self) -> dict[str, int]:
         """Distance of each node from the sources."""
         depths = dict.fromkeys(self.nodes, 0)
@@ -139,7 +160,7 @@ class Spec:
         return depths
 
 
-_HERE = str(Path(__file__).parent)
+_HERE = str(Path(__file__).parent) + os.sep
 
 
 def caller() -> str:

@@ -13,6 +13,8 @@ from ._item import Failed, Filtered, Many
 
 UNTYPED: Any = Any
 _UNIONS = (Union, types.UnionType)
+_PROMOTED = ((int, float), (int, complex), (float, complex))
+"""Classes that type checkers let pass for another without being a subclass."""
 
 
 def hints_of(function: Callable[..., Any]) -> tuple[Any, Any]:
@@ -72,12 +74,15 @@ def assignable(given: Any, wanted: Any) -> bool:
     given, wanted = _plain(given), _plain(wanted)
     if get_origin(given) in _UNIONS:
         return all(assignable(member, wanted) for member in get_args(given))
+    if get_origin(given) is Literal and len(get_args(given)) > 1:
+        return all(assignable(Literal[value], wanted) for value in get_args(given))
     if get_origin(wanted) in _UNIONS:
         return any(assignable(given, member) for member in get_args(wanted))
     if get_origin(given) is Literal:
-        return all(
-            value in get_args(wanted) if get_origin(wanted) is Literal else _is_a(value, wanted) for value in get_args(given)
-        )
+        value = get_args(given)[0]
+        return value in get_args(wanted) if get_origin(wanted) is Literal else assignable(type(value), wanted)
+    if hasattr(given, "__supertype__"):  # a NewType is its base; the base is not it
+        return assignable(given.__supertype__, wanted)
     return _assignable_class(given, wanted)
 
 
@@ -87,14 +92,17 @@ def _assignable_class(given: Any, wanted: Any) -> bool:
         return False
     try:
         if not issubclass(given_class, wanted_class):
-            return False
+            return (given_class, wanted_class) in _PROMOTED
     except TypeError:  # a protocol that cannot be checked at run time
         return True
     given_arguments, wanted_arguments = get_args(given), get_args(wanted)
-    if wanted_class is tuple:
-        given_arguments, wanted_arguments = _tuple(given_arguments), _tuple(wanted_arguments)
-    if not given_arguments or not wanted_arguments or len(given_arguments) != len(wanted_arguments):
-        return not (given_arguments and wanted_arguments)
+    if given_class is tuple and Ellipsis in wanted_arguments + given_arguments:
+        return _assignable_tuple(given_arguments, wanted_arguments)
+    if not given_arguments or not wanted_arguments:
+        return True
+    if len(given_arguments) != len(wanted_arguments):
+        # Which parameter of a subclass is which of its base cannot be told here: the type checker's matter, not ours.
+        return given_class is not wanted_class
     return all(assignable(g, w) for g, w in zip(given_arguments, wanted_arguments, strict=True))
 
 
@@ -115,13 +123,10 @@ def type_name(hint: Any) -> str:
     return f"{name}[{inner}]" if arguments else name
 
 
-def _tuple(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    return arguments[:1] if len(arguments) == 2 and arguments[1] is Ellipsis else arguments
+def _assignable_tuple(given: tuple[Any, ...], wanted: tuple[Any, ...]) -> bool:
+    """Tuples of which at least one is of any length."""
+    return Ellipsis in wanted and all(assignable(member, wanted[0]) for member in given if member is not Ellipsis)
 
 
 def _plain(hint: Any) -> Any:
     return _plain(get_args(hint)[0]) if get_origin(hint) is Annotated else hint
-
-
-def _is_a(value: Any, wanted: Any) -> bool:
-    return isinstance(value, get_origin(wanted) or wanted)

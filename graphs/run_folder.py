@@ -68,7 +68,7 @@ class RunFolder:
             if isinstance(value, Episode):
                 self.episodes[value.status.value] += 1
                 self.num_sampled += value.num_sampled
-            elif isinstance(value, Group) and value.advantages is not None:
+            elif isinstance(value, Group) and node == "rewards":
                 self._transcribe(value)
 
     def reported(self, node: str, row: Mapping[str, Any]) -> None:

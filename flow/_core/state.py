@@ -274,7 +274,9 @@ class State:
             self.nodes[name].complete = True
             before = self.plan.spec.before(name)
             name = before[0].source if before else None
-        bounded = [node for node in self.nodes.values() if node.spec.collect is not None and node.spec.collect.steps is not None]
+        bounded = [
+            node for node in self.nodes.values() if node.spec.collect is not None and node.spec.collect.steps is not None
+        ]
         if all(node.complete for node in bounded):
             for node in self.nodes.values():
                 node.complete = True

@@ -18,6 +18,9 @@ class EngineConfig(BaseModel):
     """Slots whose context is read in together; at most ``slots``."""
     prefill_chunk: int = Field(default=32, ge=1)
     """Tokens of each that are read in per step."""
+    prefill_wait: int = Field(default=4, ge=0)
+    """Decode steps for which a prefill step that is not full waits for more rows, while there is something to decode. A prefill
+    step costs the same however few rows it has. Changes when things happen, never what is sampled."""
 
     @model_validator(mode="after")
     def _rows_fit(self) -> Self:

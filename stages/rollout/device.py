@@ -45,9 +45,10 @@ class Device:
     def open(self) -> None:
         """Make the cache and compile both programs."""
         self.load(self._leaves)
-        empty = empty_cache(self._model_config, self._config.slots, self._config.context_length)
-        self._cache = jax.device_put(empty, self._sharding)
-        programs = _compile(self._graphdef, self._treedef, self._model_config, self._config, self._sharding)
+        slots, length = self._config.slots, self._config.context_length
+        self._cache = jax.device_put(empty_cache(self._model_config, slots, length), self._sharding)
+        rows_chunk = (self._config.prefill_rows, self._config.prefill_chunk)
+        programs = _compile(self._graphdef, self._treedef, self._model_config, slots, length, rows_chunk, self._sharding)
         self.compilations = len(programs)
         self._read_in, self._decode = programs
 
@@ -85,7 +86,9 @@ def _compile(
     graphdef: nnx.GraphDef[Transformer],
     treedef: jax.tree_util.PyTreeDef,
     model_config: ModelConfig,
-    config: EngineConfig,
+    slots: int,
+    length: int,
+    rows_chunk: tuple[int, int],
     sharding: SingleDeviceSharding,
 ) -> tuple[Any, Any]:
     """The programs that read in and decode."""
@@ -95,10 +98,10 @@ def _compile(
 
     model = nnx.eval_shape(lambda: Transformer(model_config, nnx.Rngs(0)))
     leaves = jax.tree.leaves(nnx.split(model, nnx.Param)[1])
-    cache = jax.eval_shape(lambda: empty_cache(model_config, config.slots, config.context_length))
-    by_slot, by_row = np.zeros(config.slots, np.int32), np.zeros(config.prefill_rows, np.int32)
-    read_in = ReadIn(np.zeros((config.prefill_rows, config.prefill_chunk), np.int32), by_row, by_row, by_row)
-    keys_S2 = np.zeros((config.slots, 2), np.uint32)
+    cache = jax.eval_shape(lambda: empty_cache(model_config, slots, length))
+    by_slot, by_row = np.zeros(slots, np.int32), np.zeros(rows_chunk[:1], np.int32)
+    read_in = ReadIn(np.zeros(rows_chunk, np.int32), by_row, by_row, by_row)
+    keys_S2 = np.zeros((slots, 2), np.uint32)
     decode = Decode(by_slot, by_slot, by_slot, by_slot.astype(np.float32), keys_S2)
 
     def compiled(program: Callable[..., Any], work: ReadIn | Decode) -> Any:

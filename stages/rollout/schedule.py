@@ -139,8 +139,13 @@ class Schedule:
         self._versions_ST[slots, at] = version
         self._cached_S[slots] = at
         self._length_S[slots] = at + 1
-        outcomes = ((slot, self._outcome(slot)) for slot in slots.tolist())
-        return [(self._vacate(slot), outcome) for slot, outcome in outcomes if outcome is not None]
+        over = (at + 1 >= self._limit_S[slots]) | ~np.isfinite(logprobs_S[slots])
+        newest = zip(slots.tolist(), ids_S[slots].tolist(), over.tolist(), strict=True)
+        ended = [slot for slot, token, is_over in newest if is_over or token in self._jobs[slot].request.stop_ids]
+        outcomes = [(self._jobs[slot], self._outcome(slot)) for slot in ended]
+        for slot in ended:
+            self._vacate(slot)
+        return outcomes
 
     def _choose(self, session: str) -> int:
         """An idle slot: the session's own, else one nobody owns, else the one whose session has been idle longest."""
@@ -170,8 +175,8 @@ class Schedule:
         self._running_S[slot] = True
         self._touch(slot)
 
-    def _outcome(self, slot: int) -> Sample | FloatingPointError | None:
-        """How the request in the slot ended with its newest token; ``None`` if it goes on."""
+    def _outcome(self, slot: int) -> Sample | FloatingPointError:
+        """What the request in the slot comes to, with its newest token the last."""
         request = self._jobs[slot].request
         stop = int(self._length_S[slot])
         newest = int(self._ids_ST[slot, stop - 1])
@@ -182,18 +187,15 @@ class Schedule:
                 f"{request.session!r} in the engine, weights version {self._versions_ST[slot, stop - 1]}; "
                 "the weights have diverged: lower the learning rate or clip the gradient"
             )
-        if newest not in request.stop_ids and stop < self._limit_S[slot]:
-            return None
         span = np.s_[slot, len(request.ids) : stop]
         reason = "stop" if newest in request.stop_ids else "length"
         return Sample(self._ids_ST[span].copy(), self._logprobs_ST[span].copy(), self._versions_ST[span].copy(), reason)
 
-    def _vacate(self, slot: int) -> Job:
-        job, self._jobs[slot] = self._jobs[slot], None
+    def _vacate(self, slot: int) -> None:
+        self._jobs[slot] = None
         self._running_S[slot] = False
         if self._sessions[slot] is not None:
             self._touch(slot)
-        return job
 
     def _touch(self, slot: int) -> None:
         self._tick += 1

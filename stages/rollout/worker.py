@@ -14,7 +14,7 @@ import msgspec
 from stages.rollout.config import EngineConfig
 from stages.rollout.device import Device
 from stages.rollout.mailbox import Mailbox
-from stages.rollout.schedule import Schedule
+from stages.rollout.schedule import Decode, ReadIn, Schedule
 
 TRACK = "engine"
 """Name of the track the spans go to."""
@@ -76,7 +76,7 @@ class Worker:
         self._device, self._config, self._version = device, config, version
         self._mailbox, self._report, self._trace = mailbox, report, trace
         self._ended: list[tuple[object, object]] = []
-        self._steps = self._sampled = self._prefilled = 0
+        self._steps = self._sampled = self._prefilled = self._held = 0
 
     def run(self) -> None:
         """Work until the mailbox is closed."""
@@ -124,24 +124,33 @@ class Worker:
         self._ended.append((load, None))
 
     def _step(self) -> bool:
-        """Read context in where there is some, else decode; False where there is nothing to do.
+        """One step of either kind; False where there is nothing to do.
 
-        Reading in goes first because a decode step costs the same however few slots take part in it.
+        Either kind costs the same however few slots take part. So context is read in first, as it lets more slots decode, but
+        a step that is not full is held back for a while, in case more is to be read in soon.
         """
-        if (work := self.schedule.read_in(self._config.prefill_rows, self._config.prefill_chunk)) is not None:
-            with self._span("prefill"):
-                self._device.read_in(work)
-            self.schedule.commit_read_in(work)
-            self._prefilled += int(work.lengths_R.sum())
-        elif (work := self.schedule.decode()) is not None:
-            with self._span("decode"):
-                ids_S, logprobs_S = self._device.decode(work)
-            self._ended += self.schedule.commit_decode(work, ids_S, logprobs_S, self._version)
-            self._steps += 1
-            self._sampled += int(work.lengths_S.sum())
-        else:
-            return False
-        return True
+        reading = self.schedule.read_in(self._config.prefill_rows, self._config.prefill_chunk)
+        decoding = self.schedule.decode()
+        if reading is not None and (decoding is None or reading.lengths_R.all() or self._held == self._config.prefill_wait):
+            self._held = 0
+            self._read_in(reading)
+        elif decoding is not None:
+            self._held += reading is not None
+            self._decode(decoding)
+        return reading is not None or decoding is not None
+
+    def _read_in(self, work: ReadIn) -> None:
+        with self._span("prefill"):
+            self._device.read_in(work)
+        self.schedule.commit_read_in(work)
+        self._prefilled += int(work.lengths_R.sum())
+
+    def _decode(self, work: Decode) -> None:
+        with self._span("decode"):
+            ids_S, logprobs_S = self._device.decode(work)
+        self._ended += self.schedule.commit_decode(work, ids_S, logprobs_S, self._version)
+        self._steps += 1
+        self._sampled += int(work.lengths_S.sum())
 
     @contextmanager
     def _span(self, name: str):

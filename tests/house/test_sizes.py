@@ -6,7 +6,20 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 MOST_LINES = 400
 MOST_GRAPH_LINES = 120
-INFRASTRUCTURE = {"__init__.py", "catalogue.py", "cli.py", "live.py", "program.py", "report.py", "run.py", "summary.py"}
+INFRASTRUCTURE = {
+    "__init__.py",
+    "catalogue.py",
+    "cli.py",
+    "engine_trace.py",
+    "execute.py",
+    "parts.py",
+    "pretrained.py",
+    "program.py",
+    "run_folder.py",
+    "saved.py",
+    "versions.py",
+    "view.py",
+}
 """Files of graphs/ that hold no graph."""
 
 

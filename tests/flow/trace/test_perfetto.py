@@ -222,6 +222,7 @@ with PerfettoWriter({str(tmp_path / "t")!r}) as writer:
     assert trace.slices[0].end_ns is None
 
 
+@pytest.mark.slow
 def test_the_file_grows_while_the_run_goes_on(tmp_path):
     with PerfettoWriter(tmp_path / "t") as writer:
         writer.instant(writer.track("a"), "early", 1)

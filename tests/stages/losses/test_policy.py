@@ -105,7 +105,7 @@ def test_a_far_off_token_keeps_value_and_gradient_finite():
     (total, sums), gradient = jax.value_and_grad(lambda b: policy_loss(b, 0.2, 0.2), has_aux=True, allow_int=True)(batch)
     assert np.isfinite(total)
     assert np.isfinite(gradient.logprobs).all()
-    np.testing.assert_allclose(sums["ratio"], math.exp(LOG_RATIO_BOUND) * batch.mask.sum(), rtol=1e-5)
+    np.testing.assert_allclose(sums["ratio"], math.exp(LOG_RATIO_BOUND) * int(batch.mask.sum()), rtol=1e-5)
 
 
 def test_zero_advantage_means_zero_loss_and_gradient():

@@ -1,4 +1,7 @@
-"""The engine on a small model: what it samples against the training forward pass, and what it does when disturbed."""
+"""The engine on a small model: what it samples against the training forward pass, and what it does when disturbed.
+
+This file is long because all of its tests share one small model and the programs compiled for it.
+"""
 
 import asyncio
 import threading
@@ -277,7 +280,8 @@ def test_load_while_sampling_labels_each_token_with_the_version_that_sampled_it(
 
     async def main():
         gate = Gate()
-        async with Engine(models[0], CONFIG, trace=gate) as engine:
+        config = CONFIG.model_copy(update={"prefill_wait": 0})
+        async with Engine(models[0], config, trace=gate) as engine:
             running = [asyncio.ensure_future(engine.sample(request(n, stop_ids=(), max_tokens=25))) for n in range(3)]
             for version in (1, 2, 3):
                 await gate.reached.wait()
@@ -428,6 +432,19 @@ def test_spans_cover_prefill_decode_and_weights():
     assert names == ["compile", *["prefill"] * names.count("prefill"), *["decode"] * steps, "weights"]
     assert names.count("prefill") >= 1
     assert all(length >= 0 for _, length in spans.spans)
+
+
+def test_prefill_step_that_is_not_full_waits_while_others_decode():
+    """A request of one token decodes at once; the other's context, one row of two, is held back for three decode steps."""
+    spans = Spans()
+
+    async def use(engine: Engine):
+        long = request(1, ids=RANDOM_IDS[:1], stop_ids=(), max_tokens=40)
+        await asyncio.gather(engine.sample(long), engine.sample(request(2)))
+
+    with_engine(use, CONFIG.model_copy(update={"prefill_wait": 3}), trace=spans)
+    names = [name for name, _ in spans.spans]
+    assert names[1:5] == ["decode"] * 3 + ["prefill"] or names[1:6] == ["decode"] * 4 + ["prefill"]
 
 
 def test_idle_engine_uses_no_processor_time():

@@ -1,0 +1,216 @@
+"""Tickets and selection: never more out than there are, never a group too old, never a wait without end."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flow import Freshness
+from flow._core.freshness import Admission
+
+
+def admission(max_lag: int, per_step: int = 2, steps: int | None = None, late: str = "wait") -> Admission:
+    return Admission(Freshness(max_lag, late), per_step, steps, lambda birth: None)
+
+
+def test_tickets_are_a_step_for_each_version_of_lag_and_one_more():
+    """F3: (max_lag + 1) x groups a step, conserved."""
+    tickets = admission(max_lag=2, per_step=3)
+    for birth in range(9):
+        assert tickets.may_open
+        tickets.opened(birth)
+    assert not tickets.may_open
+    assert (tickets.capacity, tickets.held) == (9, 9)
+
+
+def test_a_ticket_comes_back_when_the_weights_are_in_force_and_not_before():
+    """S5: with no lag nothing may be made by the old version while the new one loads."""
+    tickets, woken = admission(max_lag=0, per_step=1), []
+    tickets.on_ticket = lambda: woken.append(tickets.may_open)
+    tickets.opened(0)
+    tickets.take(0)
+    assert not tickets.may_open
+    tickets.trained([0])
+    assert not tickets.may_open
+    tickets.enforce(1)
+    assert woken == [True]
+
+
+def test_a_dropped_group_returns_its_ticket_once():
+    tickets = admission(max_lag=0)
+    tickets.opened(0)
+    tickets.drop(0)
+    tickets.drop(0)
+    assert (tickets.held, tickets.dropped) == (0, 1)
+
+
+def test_skipped_versions_return_the_tickets_of_all_steps_up_to_the_newest():
+    """S14: nobody waits for the acknowledgement of a version that was skipped."""
+    tickets = admission(max_lag=2, per_step=1)
+    for birth in range(3):
+        tickets.opened(birth)
+        tickets.take(birth)
+        tickets.trained([birth])
+    assert tickets.held == 3
+    tickets.enforce(3)
+    assert tickets.held == 0
+
+
+def test_age_is_counted_once_from_dispatch_to_the_step_that_consumes():
+    """S18: waiting in a queue ages an item as running does."""
+    tickets = admission(max_lag=1, per_step=1)
+    for birth in range(4):
+        tickets.opened(birth)
+        tickets.take(birth)
+        tickets.trained([birth])
+    assert tickets.lag(1) == 3
+    assert tickets.lag(None) is None
+    assert tickets.too_old(2)
+    assert not tickets.too_old(3)
+    assert not tickets.too_old(None)
+
+
+def test_with_no_lag_groups_are_taken_in_birth_order():
+    tickets = admission(max_lag=0)
+    for birth in (0, 1):
+        tickets.opened(birth)
+    assert tickets.choose([(1, 0)]) is None
+    assert tickets.choose([(1, 0), (0, 0)]) == 1
+
+
+def test_a_step_waits_for_the_group_that_would_become_too_old():
+    """S16: the slow group is not overtaken until it must be thrown away."""
+    running = {0: 0}  # group 0 was dispatched with version 0 and takes its time
+    tickets = Admission(Freshness(max_lag=1), 1, None, running.get)
+    tickets.opened(0)
+    tickets.opened(1)
+    tickets.gathered(1, 0)
+    assert tickets.choose([(1, 0)]) == 0  # group 0 may still go next, with lag 1
+    tickets.take(1)
+    tickets.trained([1])
+    tickets.enforce(1)
+    tickets.opened(2)
+    tickets.gathered(2, 1)
+    assert tickets.choose([(2, 1)]) is None
+    tickets.gathered(0, 0)
+    assert tickets.choose([(2, 1), (0, 0)]) == 1
+
+
+def test_a_run_of_few_steps_opens_no_more_groups_than_it_needs():
+    tickets = admission(max_lag=3, per_step=2, steps=2)
+    for birth in range(4):
+        assert tickets.may_open
+        tickets.opened(birth)
+    assert not tickets.may_open
+    tickets.drop(2)
+    assert tickets.may_open  # a replacement is drawn for what was dropped
+
+
+def test_a_step_given_up_puts_its_groups_back():
+    tickets = admission(max_lag=0)
+    tickets.opened(0)
+    tickets.take(0)
+    tickets.give_back(0, 0)
+    assert tickets.choose([(0, 0)]) == 0
+    assert tickets.held == 1
+
+
+def play(seed: int, max_lag: int, per_step: int, late: str, steps: int) -> tuple[list[int], int, int]:
+    """Run admission alone against random arrivals, drops, retries and slow loads.
+
+    Returns:
+        Lag of each group taken; times in which nothing at all could move; groups dropped as stale.
+    """
+    rnd = random.Random(seed)
+    running: dict[int, int | None] = {}  # birth -> version at dispatch
+    ready: list[tuple[int, int]] = []
+    tickets = Admission(Freshness(max_lag, late), per_step, steps, lambda birth: running.get(birth))
+    slow = {birth for birth in range(10_000) if rnd.random() < 0.3}
+    births = stale = stuck = 0
+    lags: list[int] = []
+    taken: list[int] = []
+    loading: list[int] = []
+    while tickets.step < steps:
+        for birth, version in [entry for entry in ready if tickets.too_old(entry[1])]:
+            ready.remove((birth, version))
+            tickets.drop(birth)
+            stale += 1
+        moves: list[str] = []
+        moves += ["open"] * 3 if tickets.may_open else []
+        moves += ["dispatch"] * 2 if None in running.values() else []
+        able = [birth for birth, version in running.items() if version is not None]
+        moves += ["finish"] * 3 if able else []
+        moves += ["load"] if loading else []
+        chosen = tickets.choose(ready)
+        moves += ["take"] * 3 if chosen is not None else []
+        if not moves:
+            stuck += 1
+            break
+        move = rnd.choice(moves)
+        if move == "open":
+            running[births] = None
+            tickets.opened(births)
+            births += 1
+        elif move == "dispatch":
+            running[rnd.choice([birth for birth, version in running.items() if version is None])] = tickets.in_force
+        elif move == "finish":
+            birth = rnd.choice(able)
+            if birth in slow and rnd.random() < 0.9 and len(able) > 1:
+                continue
+            version = running.pop(birth)
+            if rnd.random() < 0.1:
+                tickets.drop(birth)
+            elif rnd.random() < 0.1:
+                running[birth] = tickets.in_force  # tried again, with the newest version
+            else:
+                assert version is not None
+                ready.append((birth, version))
+                tickets.gathered(birth, version)
+        elif move == "load":
+            tickets.enforce(loading[-1])
+            loading.clear()
+        else:
+            assert chosen is not None
+            birth, version = ready.pop(chosen)
+            tickets.take(birth)
+            taken.append(birth)
+            lags.append(tickets.step - version)
+            if len(taken) == per_step:
+                tickets.trained(taken)
+                taken.clear()
+                loading.append(tickets.step)
+        assert tickets.held + len(taken) <= tickets.capacity
+    return lags, stuck, stale
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 10**9), max_lag=st.integers(0, 3), per_step=st.integers(1, 4))
+def test_no_group_is_taken_too_old_and_nothing_hangs_or_goes_stale_when_steps_wait(seed, max_lag, per_step):
+    """F3, F4, S16: whatever the order in which groups are ready."""
+    lags, stuck, stale = play(seed, max_lag, per_step, "wait", 12)
+    assert max(lags) <= max_lag
+    assert (stuck, stale) == (0, 0)
+    assert len(lags) == 12 * per_step
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 10**9), max_lag=st.integers(1, 3), per_step=st.integers(1, 4))
+def test_no_group_is_taken_too_old_and_nothing_hangs_when_late_ones_are_dropped(seed, max_lag, per_step):
+    lags, stuck, _ = play(seed, max_lag, per_step, "drop", 12)
+    assert max(lags) <= max_lag
+    assert stuck == 0
+
+
+def test_tickets_alone_do_not_bound_the_lag():
+    """Why there is a selector: with the choice left to arrival some groups are too old, and have to be dropped."""
+    assert sum(play(seed, 1, 4, "drop", 12)[2] for seed in range(30)) > 0
+
+
+@pytest.mark.parametrize("max_lag", [0, 1, 2])
+def test_a_group_that_is_open_and_not_dispatched_counts_with_the_version_in_force(max_lag):
+    tickets = admission(max_lag, per_step=1)
+    for birth in range(max_lag + 1):
+        tickets.opened(birth)
+    tickets.gathered(0, 0)
+    assert tickets.choose([(0, 0)]) == 0

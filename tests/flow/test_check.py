@@ -1,0 +1,314 @@
+"""What ``build`` refuses, with the text a user sees: expected, got, where, what to do. The texts are golden files."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flow import BuildError, Collect, Context, Drop, Emit, Freshness, Gathered, Graph, Items, Retry, Shrink, Threads
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def number(value: int, context: Context) -> int:
+    return value
+
+
+def text(value: str, context: Context) -> str:
+    return value
+
+
+def show(value: int, context: Context) -> None:
+    """Shows nothing."""
+
+
+def show_group(value: Gathered[int], context: Context) -> None:
+    """Shows nothing."""
+
+
+class Train:
+    def add(self, value: Gathered[int], context: Context) -> None:
+        """Takes all."""
+
+    def finish(self, context: Context) -> str:
+        return ""
+
+
+def misspelt_and_unconnected() -> Graph:
+    graph, other = Graph("g"), Graph("other")
+    a, b = graph.source("numbers", [1]), graph.stage("b", number)
+    graph.sink("c", show)
+    graph.source("numbers", [2])
+    _ = a >> b >> other.sink("nowhere", show)
+    _ = graph.edge(other.source("number", [1]), b)
+    return graph
+
+
+def empty() -> Graph:
+    return Graph("g")
+
+
+def two_readers() -> Graph:
+    graph = Graph("g")
+    a, b, c = graph.source("a", [1]), graph.sink("b", show), graph.sink("c", show)
+    _ = a >> b
+    _ = a >> c
+    return graph
+
+
+def a_cycle() -> Graph:
+    graph = Graph("g")
+    a, b = graph.stage("a", number), graph.stage("b", number)
+    _ = a >> b >> a
+    return graph
+
+
+def wrong_types() -> Graph:
+    graph = Graph("g")
+    a, b, c = graph.source("a", [1]), graph.stage("b", text), graph.sink("c", show)
+    _ = a >> b >> c
+    return graph
+
+
+def a_group_is_missing() -> Graph:
+    graph = Graph("g")
+    a = graph.source("a", [1])
+    b, c = graph.stage("b", number), graph.sink("c", show_group)
+    _ = a >> b >> c
+    return graph
+
+
+def half_pairs() -> Graph:
+    graph = Graph("g")
+    a = graph.source("a", [1])
+    b = graph.group("b", a)
+    c = graph.sink("c", show_group)
+    _ = a >> b >> c
+    d = graph.source("d", [1])
+    e = graph.repeat("e", d, n=2)
+    f = graph.sink("f", show)
+    _ = d >> e >> f
+    return graph
+
+
+def nested_groups() -> Graph:
+    graph = Graph("g")
+    a = graph.source("a", [1])
+    outer = graph.repeat("outer", a, n=2)
+    inner = graph.repeat("inner", outer, n=3)
+    gather = graph.group("gather", inner)
+    again = graph.group("again", gather)
+    sink = graph.sink("sink", lambda value, context: None)
+    _ = a >> outer >> inner >> gather >> again >> sink
+    return graph
+
+
+def feedback(
+    *, kind: type = str, initial: object = "", freshness: Freshness | None = None, pair: bool = True, collect: bool = True
+) -> Graph:
+    graph = Graph("g")
+    cell = graph.latest("weights", kind)
+    a = graph.source("a", [1])
+    b = graph.stage("b", number, reads=cell)
+    if pair:
+        members = graph.repeat("members", a, n=2)
+        groups = graph.group("groups", b)
+        sink = graph.sink("sink", Train(), collect=Collect(4)) if collect else graph.sink("sink", show_group)
+        _ = a >> members >> b >> groups >> sink
+    else:
+        sink = graph.sink("sink", Train(), collect=Collect(4))
+        _ = a >> b >> sink
+    graph.feedback(sink, cell, initial=initial, freshness=freshness)
+    return graph
+
+
+def wrong_feedback() -> Graph:
+    return feedback(kind=bytes, initial=3)
+
+
+def no_initial_value() -> Graph:
+    return feedback(initial=None)
+
+
+def feedback_of_a_plain_sink() -> Graph:
+    graph = feedback(kind=type(None), initial=None, collect=False)
+    return graph
+
+
+def cell_without_a_writer() -> Graph:
+    graph, other = Graph("g"), Graph("other")
+    cell, foreign = graph.latest("weights", str), other.latest("elsewhere", str)
+    a, b, c = graph.source("a", [1]), graph.stage("b", number, reads=cell), graph.sink("c", show)
+    _ = a >> b >> c
+    d, e, f = graph.source("d", [1]), graph.stage("e", number, reads=foreign), graph.sink("f", show)
+    _ = d >> e >> f
+    return graph
+
+
+def two_writers() -> Graph:
+    graph = Graph("g")
+    cell = graph.latest("weights", str)
+    for name in ("a", "b"):
+        source = graph.source(name, [1])
+        members = graph.repeat(f"{name}s", source, n=1)
+        groups = graph.group(f"{name} groups", members)
+        sink = graph.sink(f"{name} sink", Train(), collect=Collect(1))
+        _ = source >> members >> groups >> sink
+        graph.feedback(sink, cell, initial="")
+    graph.latest("weights", str)
+    return graph
+
+
+def foreign_feedback() -> Graph:
+    graph, other = Graph("g"), Graph("other")
+    a, b = graph.source("a", [1]), graph.sink("b", show)
+    _ = a >> b
+    graph.feedback(other.sink("trainer", Train(), collect=Collect(1)), other.latest("weights", str), initial="")
+    return graph
+
+
+def freshness_without_groups() -> Graph:
+    graph = feedback(pair=False, freshness=Freshness(1))
+    return graph.replace("sink", type("Plain", (), {"add": number, "finish": lambda self, context: ""})())
+
+
+def read_before_the_ticket() -> Graph:
+    graph = Graph("g")
+    cell = graph.latest("weights", str)
+    a = graph.source("a", [1])
+    first = graph.stage("first", number, reads=cell)
+    members = graph.repeat("members", first, n=2)
+    groups = graph.group("groups", members)
+    sink = graph.sink("sink", Train(), collect=Collect(4))
+    _ = a >> first >> members >> groups >> sink
+    graph.feedback(sink, cell, initial="", freshness=Freshness(1))
+    return graph
+
+
+def wrong_numbers() -> Graph:
+    graph = Graph("g", pools={"sandbox": 0})
+    a = graph.source("a", [1])
+    members = graph.repeat("members", a, n=0)
+    b = graph.stage("b", number, workers=0, deadline_s=0, needs={"sandbox": 2, "engine": 1}, on_error=Drop(most=-1, of=0))
+    c = graph.group("c", b, missing=Shrink(0))
+    d = graph.sink("d", Train(), collect=Collect(0, steps=0))
+    _ = a >> members >> b >> c >> d
+    graph.edge(c, d, capacity=Items(0))
+    graph.feedback(d, graph.latest("w", str), freshness=Freshness(-1))
+    return graph.with_("c", workers=2)
+
+
+def wrong_policies() -> Graph:
+    graph = Graph("g")
+    a = graph.source("a", [1])
+    members = graph.repeat("members", a, n=2)
+    b = graph.stage("b", number, on_error=Retry(1, then="drop"))
+    c = graph.group("c", b, missing=Retry(1))
+    d = graph.sink("d", show_group, on_error=Retry(-1, then=Emit(lambda value, failure, context: None, of=0)))
+    _ = a >> members >> b >> c >> d
+    return graph
+
+
+def infeasible() -> Graph:
+    """B5: the numbers are in the message."""
+    graph = Graph("g")
+    cell = graph.latest("weights", str)
+    a = graph.source("a", [1])
+    members = graph.repeat("members", a, n=8)
+    b = graph.stage("b", number, reads=cell)
+    groups = graph.group("groups", b, missing=Shrink(9))
+    sink = graph.sink("sink", Train(), collect=Collect(4))
+    _ = a >> members >> b >> groups >> sink
+    graph.edge(members, b, capacity=Items(7))
+    graph.edge(groups, sink, capacity=Items(7))
+    graph.feedback(sink, cell, initial="", freshness=Freshness(2))
+    return graph
+
+
+FAULTY: list[Callable[[], Graph]] = [
+    misspelt_and_unconnected, empty, two_readers, a_cycle, wrong_types, a_group_is_missing, half_pairs, nested_groups,
+    wrong_feedback, no_initial_value, feedback_of_a_plain_sink, cell_without_a_writer, two_writers, foreign_feedback,
+    freshness_without_groups, read_before_the_ticket, wrong_numbers, wrong_policies, infeasible,
+]  # fmt: skip
+
+
+def refusal(make: Callable[[], Graph]) -> BuildError:
+    with pytest.raises(BuildError) as caught:
+        make().build()
+    return caught.value
+
+
+def without_lines(message: str) -> str:
+    """Line numbers of this file would change with every line above."""
+    return re.sub(r"test_check\.py:\d+", "test_check.py:N", message)
+
+
+@pytest.mark.parametrize("make", FAULTY, ids=lambda make: make.__name__)
+def test_the_text_of_a_refusal_is_the_golden_one(make):
+    wanted = GOLDEN / f"build_{make.__name__}.txt"
+    assert without_lines(str(refusal(make))) + "\n" == wanted.read_text()
+
+
+@pytest.mark.parametrize("make", FAULTY, ids=lambda make: make.__name__)
+def test_every_fault_has_four_parts(make):
+    for fault in refusal(make).faults:
+        assert all((fault.rule, fault.path, fault.expected, fault.got, fault.remedy))
+        assert fault.path.startswith("g")
+        assert fault.where or fault.path in ("g", "g.pools.sandbox")
+
+
+def test_all_faults_are_told_at_once_the_root_causes_first():
+    graph = wrong_types()
+    graph.stage("alone", number, workers=0)
+    rules = [(fault.rule, fault.path) for fault in refusal(lambda: graph).faults]
+    assert rules == [
+        ("B1", "g.alone.in"), ("B1", "g.alone.out"), ("B2", "g.a->b"), ("B2", "g.b->c"), ("B5", "g.alone.workers"),
+    ]  # fmt: skip
+
+
+def test_a_fault_names_the_users_own_line():
+    graph = Graph("g")
+    here = here_plus_one()
+    graph.stage("alone", number)
+    assert refusal(lambda: graph).faults[0].where == here
+
+
+def here_plus_one() -> str:
+    import inspect
+
+    frame = inspect.stack()[1]
+    return f"test_check.py:{frame.lineno + 1}"
+
+
+def test_a_graph_without_a_fault_is_built():
+    plan = feedback(freshness=Freshness(1)).build()
+    assert plan.warnings == ()
+    assert plan.spec.opener("sink") == "members"
+
+
+def test_workers_that_tickets_can_never_fill_are_a_warning():
+    (warning,) = feedback(freshness=Freshness(0)).with_("b", workers=9).build().warnings
+    assert warning.startswith("g.b (test_check.py:")
+    assert warning.endswith("9 workers, but at most 8 items can be in flight (4 tickets of 2); the rest is never busy")
+
+
+def test_an_untyped_edge_is_a_warning():
+    graph = Graph("g")
+    a, b = graph.source("a", iter([1])), graph.sink("b", show)
+    _ = a >> b
+    (warning,) = graph.build().warnings
+    assert "g.a->b" in warning
+    assert "an untyped edge" in warning
+
+
+def test_a_placement_without_effect_is_a_warning():
+    async def waits(value: int, context: Context) -> int:
+        return value
+
+    graph = Graph("g")
+    a, b, c = graph.source("a", [1]), graph.stage("b", waits, placement=Threads()), graph.sink("c", show)
+    _ = a >> b >> c
+    (warning,) = graph.build().warnings
+    assert "g.b" in warning
+    assert "no effect" in warning
