@@ -1,6 +1,7 @@
 """Pictures of a graph: the text one. Works on any spec, also one that cannot be built."""
 
 from ._limits import Threads
+from ._policy import Missing, Retry, Shrink
 from ._spec import NodeSpec, Spec
 from ._types import type_name, untyped
 
@@ -44,6 +45,12 @@ def _feedback(spec: Spec, cell: str, source: str) -> str:
     return f"     ^  ({cell}: {kind}{bound}) back to {', '.join(readers) or 'nobody'}"
 
 
+def _missing(missing: Missing) -> str:
+    if isinstance(missing, Retry):
+        return f"retry {missing.times}, then {missing.then}"
+    return f"shrink to {missing.min_members}" if isinstance(missing, Shrink) else missing
+
+
 def _settings(spec: Spec, node: NodeSpec) -> str:
     parts = [node.kind]
     if node.stage is not None:
@@ -53,7 +60,7 @@ def _settings(spec: Spec, node: NodeSpec) -> str:
     if node.kind == "repeat":
         parts.append(f"x {node.size}")
     if node.kind == "group":
-        parts.append(f"missing: {node.missing}")
+        parts.append(f"missing: {_missing(node.missing)}")
     if node.collect is not None:
         steps = "" if node.collect.steps is None else f", {node.collect.steps} steps"
         parts.append(f"{node.collect.items} a step{steps}")

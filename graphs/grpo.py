@@ -68,7 +68,7 @@ def grpo(config: GrpoConfig, parts: Parts, checkpoints: CheckpointStore | None =
     graph = Graph("grpo")
     weights = graph.latest("weights", Weights, load=parts.engine.load)
     episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, config.sampling, config.limits)
-    learner = Trainer(parts.model, config.loss, config.trainer, checkpoints)
+    learner = Trainer(parts.model, config.loss, config.trainer, checkpoints, temperature=config.sampling.temperature)
 
     prompts = graph.source("prompts", Tasks(parts.train, config.seed))
     members = graph.repeat("members", prompts, n=config.group_size)

@@ -49,7 +49,7 @@ def rotate(x: Float[Array, "B T N D"], cosine: Float[Array, "B T D"], sine: Floa
 class Source(NamedTuple):
     """Tokens to attend to, and which of them each query may see."""
 
-    keys_BKSD: Float[Array, "B K S D"]
+    keys_BKDS: Float[Array, "B K D S"]
     values_BKSD: Float[Array, "B K S D"]
     allowed_BTS: Bool[Array, "B T S"]
 
@@ -65,13 +65,13 @@ def attend(query_BKGTD: Float[Array, "B K G T D"], *sources: Source) -> Float[Ar
     scale = shape[-1] ** -0.5
     query_BKND = query_BKGTD.reshape((*shape[:2], -1, shape[-1]))
     scores = []
-    for keys_BKSD, _, allowed_BTS in sources:
-        dots_BKNS = jnp.einsum("bknd,bksd->bkns", query_BKND, keys_BKSD)
+    for keys_BKDS, _, allowed_BTS in sources:
+        dots_BKNS = jnp.einsum("bknd,bkds->bkns", query_BKND, keys_BKDS)
         dots_BKGTS = dots_BKNS.reshape((*shape[:4], -1)) * scale
         scores.append(jnp.where(allowed_BTS[:, None, None], dots_BKGTS, MASKED))
     weights_BKGTS = jax.nn.softmax(jnp.concatenate(scores, axis=-1), axis=-1)
     weights_BKNS = weights_BKGTS.reshape((*query_BKND.shape[:3], -1))
-    ends = list(itertools.accumulate(source.keys_BKSD.shape[2] for source in sources))[:-1]
+    ends = list(itertools.accumulate(source.values_BKSD.shape[2] for source in sources))[:-1]
     parts = jnp.split(weights_BKNS, ends, axis=-1)
     return sum(
         jnp.einsum("bkns,bksd->bknd", part, source.values_BKSD) for part, source in zip(parts, sources, strict=True)

@@ -134,7 +134,7 @@ class Transformer(nnx.Module):
         before_RT = jnp.arange(cache.length, dtype=jnp.int32)[None] < starts_R[:, None]
         cached_RCT = jnp.broadcast_to(before_RT[:, None], (rows, new, cache.length))
         causal_RCC = jnp.broadcast_to(jnp.tril(jnp.ones((new, new), bool))[None], (rows, new, new))
-        old = cache if slots_R is None else Cache(cache.keys_LSKTD[:, slots_R], cache.values_LSKTD[:, slots_R])
+        old = cache if slots_R is None else Cache(cache.keys_LSKDT[:, slots_R], cache.values_LSKTD[:, slots_R])
 
         def block(x_RCW: Array, layer: tuple[_Block, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
             parameters, old_keys, old_values = layer
@@ -158,7 +158,7 @@ class Transformer(nnx.Module):
         return jnp.take(self.embedding_VW[...], ids_BT, axis=0, mode="clip")
 
     def _project(self, x_BTW: Array, parameters: _Block, turn: tuple[Array, Array]) -> tuple[Array, Array, Array]:
-        """Queries [B, K, G, T, D], keys and values [B, K, T, D] of one block."""
+        """Queries [B, K, G, T, D], keys [B, K, D, T] and values [B, K, T, D] of one block."""
         config = self.config
         heads = (*x_BTW.shape[:2], -1, config.head_size)
         h_BTW = layers.rms_norm(x_BTW, parameters["attention_norm"], config.norm_epsilon)
@@ -166,7 +166,7 @@ class Transformer(nnx.Module):
         keys = layers.rotate((h_BTW @ parameters["key"]).reshape(heads), *turn)
         values = (h_BTW @ parameters["value"]).reshape(heads)
         grouped = (*heads[:2], config.num_kv_heads, -1, config.head_size)
-        return jnp.moveaxis(query.reshape(grouped), 1, 3), jnp.swapaxes(keys, 1, 2), jnp.swapaxes(values, 1, 2)
+        return jnp.moveaxis(query.reshape(grouped), 1, 3), jnp.moveaxis(keys, 1, 3), jnp.swapaxes(values, 1, 2)
 
     def _finish(self, x_BTW: Array, attended: Array, parameters: _Block) -> Array:
         """The rest of a block after attention: output projection and feed-forward, both added to the stream."""

@@ -54,7 +54,7 @@ class Rewards:
     async def _scored(self, episode: Episode) -> Episode:
         if episode.status.failed:
             return episode
-        parts: dict[str, float] = {}
+        parts = dict(episode.parts)  # what the environment scored stays beside it
         for name, (function, _) in self._functions.items():
             try:
                 parts[name] = await _call(function, episode)

@@ -34,8 +34,6 @@ class TrainerConfig(BaseModel):
     """Rows of the one compiled gradient; bounds memory, changes no result but its rounding."""
     row_length: int = Field(ge=2)
     """Tokens of a row; equal to ``row_length`` of Pack."""
-    temperature: float = Field(default=1.0, ge=0.0)
-    """Temperature the episodes were sampled at, so that both sides score one distribution; 0 (greedy) stands for 1."""
     checkpoint_every: int | None = Field(default=None, ge=1)
     """Steps between checkpoints; ``None`` saves the last step only. Without a store nothing is saved."""
     no_signal_warning: float = Field(default=0.75, ge=0.0, le=1.0)

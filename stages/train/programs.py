@@ -30,10 +30,10 @@ class Programs(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4)
-def programs(graphdef: nnx.GraphDef, loss: Loss, config: TrainerConfig) -> Programs:
+def programs(graphdef: nnx.GraphDef, loss: Loss, config: TrainerConfig, temperature: float) -> Programs:
     """Jitted functions; nothing is compiled yet. All arguments are hashable and compared by value."""
     optimizer = make_optimizer(config)
-    objective = make_objective(graphdef, loss, config.temperature)
+    objective = make_objective(graphdef, loss, temperature)
     return Programs(
         objective=objective,
         init=jax.jit(optimizer.init),

@@ -44,6 +44,7 @@ class Trainer:
         loss: see ``stages.losses.tokens.Loss``; hashable, as functions and frozen configs are.
         config: see ``TrainerConfig``.
         checkpoints: where to save, opened and closed with the trainer; ``None`` saves nothing.
+        temperature: what the episodes are sampled at, so that both sides score one distribution; 0 (greedy) stands for 1.
         resume: go on from the latest step in ``checkpoints`` (parameters, optimizer state and step); False wants it empty.
         clock: seconds, for the times of a step.
     """
@@ -54,12 +55,15 @@ class Trainer:
         loss: Loss,
         config: TrainerConfig,
         checkpoints: CheckpointStore | None = None,
+        *,
+        temperature: float = 1.0,
         resume: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._model = model
         self._loss = loss
         self._config = config
+        self._temperature = temperature
         self._checkpoints = checkpoints
         self._resume = resume
         self._clock = clock
@@ -85,7 +89,7 @@ class Trainer:
             ValueError: the checkpoint folder holds steps of another run.
         """
         graphdef, self._parameters = nnx.split(self._model, nnx.Param)
-        made = programs(graphdef, self._loss, self._config)
+        made = programs(graphdef, self._loss, self._config, self._temperature)
         self._state = made.init(self._parameters)
         with contextlib.ExitStack() as stack:
             if self._checkpoints is not None:

@@ -35,6 +35,14 @@ class Train:
         return ""
 
 
+class TrainOnSingles:
+    def add(self, value: int, context: Context) -> None:
+        """Takes all."""
+
+    def finish(self, context: Context) -> str:
+        return ""
+
+
 def misspelt_and_unconnected() -> Graph:
     graph, other = Graph("g"), Graph("other")
     a, b = graph.source("numbers", [1]), graph.stage("b", number)
@@ -156,7 +164,15 @@ def two_writers() -> Graph:
         sink = graph.sink(f"{name} sink", Train(), collect=Collect(1))
         _ = source >> members >> groups >> sink
         graph.feedback(sink, cell, initial="")
+    return graph
+
+
+def two_cells_of_one_name() -> Graph:
+    graph = Graph("g")
+    a, b = graph.source("a", [1]), graph.sink("b", show)
+    _ = a >> b
     graph.latest("weights", str)
+    graph.latest("weights", bytes)
     return graph
 
 
@@ -169,8 +185,7 @@ def foreign_feedback() -> Graph:
 
 
 def freshness_without_groups() -> Graph:
-    graph = feedback(pair=False, freshness=Freshness(1))
-    return graph.replace("sink", type("Plain", (), {"add": number, "finish": lambda self, context: ""})())
+    return feedback(pair=False, freshness=Freshness(1)).replace("sink", TrainOnSingles())
 
 
 def read_before_the_ticket() -> Graph:
@@ -228,8 +243,8 @@ def infeasible() -> Graph:
 
 FAULTY: list[Callable[[], Graph]] = [
     misspelt_and_unconnected, empty, two_readers, a_cycle, wrong_types, a_group_is_missing, half_pairs, nested_groups,
-    wrong_feedback, no_initial_value, feedback_of_a_plain_sink, cell_without_a_writer, two_writers, foreign_feedback,
-    freshness_without_groups, read_before_the_ticket, wrong_numbers, wrong_policies, infeasible,
+    wrong_feedback, no_initial_value, feedback_of_a_plain_sink, cell_without_a_writer, two_writers, two_cells_of_one_name,
+    foreign_feedback,    freshness_without_groups, read_before_the_ticket, wrong_numbers, wrong_policies, infeasible,
 ]  # fmt: skip
 
 

@@ -20,7 +20,9 @@ def imported(source: str) -> set[str]:
 
 
 def test_the_core_imports_nothing_that_waits_or_looks_outside():
-    assert {file.name: imported(file.read_text()) & IMPURE for file in CORE.glob("*.py") if imported(file.read_text()) & IMPURE} == {}
+    assert {
+        file.name: imported(file.read_text()) & IMPURE for file in CORE.glob("*.py") if imported(file.read_text()) & IMPURE
+    } == {}
 
 
 def test_nothing_in_the_core_is_asynchronous():

@@ -48,7 +48,10 @@ def test_attention_over_two_sources_is_attention_over_their_concatenation():
     keys, values = draw(2, 2, 7, 6), draw(2, 2, 7, 6)
     allowed = RANDOM.random((2, 4, 7)) < 0.6
     allowed[:, :, 5] = True
-    sources = [layers.Source(keys[:, :, part], values[:, :, part], allowed[:, :, part]) for part in (np.s_[:3], np.s_[3:])]
+    sources = [
+        layers.Source(keys.swapaxes(2, 3)[..., part], values[:, :, part], allowed[:, :, part])
+        for part in (np.s_[:3], np.s_[3:])
+    ]
     got = np.asarray(layers.attend(query, *sources))
     for row, head, group, at in np.ndindex(2, 2, 3, 4):
         seen = np.flatnonzero(allowed[row, at])
@@ -58,7 +61,7 @@ def test_attention_over_two_sources_is_attention_over_their_concatenation():
 
 
 def test_query_that_may_see_nothing_gives_a_finite_value():
-    source = layers.Source(draw(1, 1, 3, 4), draw(1, 1, 3, 4), np.zeros((1, 2, 3), bool))
+    source = layers.Source(draw(1, 1, 4, 3), draw(1, 1, 3, 4), np.zeros((1, 2, 3), bool))
     assert np.isfinite(layers.attend(draw(1, 1, 1, 2, 4), source)).all()
 
 

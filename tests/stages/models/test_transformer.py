@@ -132,7 +132,7 @@ def test_token_by_token_and_in_chunks_give_what_one_pass_gives(model):
 def test_slot_that_takes_no_part_keeps_its_cache(model):
     cache = empty_cache(CONFIG, 2, 8)
     _, cache = extend(model, cache, random_ids(2, 1), np.array([3, 7], np.int32), np.array([1, 0], np.int32))
-    written = np.abs(np.asarray(cache.keys_LSKTD)).sum(axis=(0, 2, 4)) > 0
+    written = np.abs(np.asarray(cache.keys_LSKDT)).sum(axis=(0, 2, 3)) > 0
     assert np.argwhere(written).tolist() == [[0, 3]]
 
 

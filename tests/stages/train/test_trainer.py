@@ -73,10 +73,16 @@ def config(**settings: Any) -> TrainerConfig:
     return TrainerConfig(**{"row_length": ROW, "rows_per_microbatch": 2, "learning_rate": 0.01, **settings})
 
 
-def train(steps: Sequence[Sequence[Batch]], loss: Any = None, model: nnx.Module | None = None, **settings: Any):
+def train(
+    steps: Sequence[Sequence[Batch]],
+    loss: Any = None,
+    model: nnx.Module | None = None,
+    temperature: float = 1.0,
+    **settings: Any,
+):
     """Run a trainer over steps of batches; gives the model, the rows and the parameters after each step."""
     model, rows, published = model or tiny(), [], []
-    trainer = Trainer(model, loss or ClippedPolicyLoss(), config(**settings))
+    trainer = Trainer(model, loss or ClippedPolicyLoss(), config(**settings), temperature=temperature)
     trainer.open()
     for step in steps:
         for batch in step:
@@ -298,7 +304,7 @@ def test_a_resumed_run_takes_the_same_steps_as_one_that_went_on(tmp_path: Path):
     _, expected, straight = train(steps, **settings)
     rows: list[dict[str, Any]] = []
     for first, last, resume in ((0, 2, False), (2, 4, True)):
-        trainer = Trainer(tiny(resume), ClippedPolicyLoss(), config(**settings), CheckpointStore(tmp_path), resume)
+        trainer = Trainer(tiny(resume), ClippedPolicyLoss(), config(**settings), CheckpointStore(tmp_path), resume=resume)
         trainer.open()
         assert trainer.step == first
         for step in steps[first:last]:

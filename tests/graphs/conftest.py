@@ -1,0 +1,73 @@
+"""A calculator program small enough to run in seconds: everything real, the policy tiny and untrained."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from graphs.calculator import CalculatorConfig, calculator
+from graphs.evaluate import EvaluateConfig
+from graphs.execute import execute, prepare
+from graphs.grpo import GrpoConfig
+from graphs.program import Program
+from graphs.run_folder import RunFolder
+from graphs.sft import SftConfig
+from graphs.view import View
+from stages.agents.sampling import SamplingConfig
+from stages.models.config import ModelConfig
+from stages.rollout.config import EngineConfig
+from stages.tools.delay import DelayConfig
+from stages.train.config import TrainerConfig
+
+TRAINER = TrainerConfig(row_length=64, rows_per_microbatch=4, learning_rate=1e-2)
+
+
+def tiny_config(**changes: Any) -> CalculatorConfig:
+    base = CalculatorConfig(
+        num_train_tasks=64,
+        delay=DelayConfig(scale_s=0.001, max_s=0.01),
+        model=ModelConfig(
+            vocab_size=CalculatorConfig().model.vocab_size, width=16, num_layers=1, num_heads=2, num_kv_heads=1, head_size=8,
+            mlp_width=32, context_length=64,
+        ),
+        engine=EngineConfig(slots=16, context_length=64, prefill_rows=8, prefill_chunk=16),
+        warm_start=SftConfig(steps=30, examples_per_step=16, trainer=TRAINER),
+        evaluate=EvaluateConfig(num_tasks=16, max_concurrency=16, sampling=SamplingConfig(max_tokens_per_turn=8, max_turns=3, seed=1)),
+        grpo=GrpoConfig(
+            steps=3, groups_per_step=4, group_size=4, max_concurrency=16, trainer=TRAINER,
+            sampling=SamplingConfig(max_tokens_per_turn=8, max_turns=3),
+        ),
+    )  # fmt: skip
+    return base.model_copy(update=changes)
+
+
+def run_program(program: Program, folder: Path) -> Mapping[str, Any]:
+    run_folder = RunFolder(folder)
+    return asyncio.run(execute(program, prepare(program, run_folder), run_folder, View(Console(quiet=True))))
+
+
+@pytest.fixture(scope="session")
+def config() -> Callable[..., CalculatorConfig]:
+    return tiny_config
+
+
+@pytest.fixture(scope="session")
+def run() -> Callable[[Program, Path], Mapping[str, Any]]:
+    return run_program
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a calculator run that has ended."""
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    run_program(calculator(tiny_config()), folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def summary(finished: Path) -> Mapping[str, Any]:
+    return json.loads((finished / "summary.json").read_text())

@@ -1,0 +1,76 @@
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flow.trace import read_trace
+from graphs.calculator import calculator
+
+pytestmark = pytest.mark.slow  # one real run of a tiny policy serves most of these
+
+PROMISED = (
+    "graph status steps wall_s setup_s heldout_before heldout_after episodes sampled_tokens trained_tokens goodput lag_mean "
+    "lag_max max_lag ledger_balanced loop_lag_max_ms stages peak_rss_mb seed versions"
+).split()
+
+
+def test_the_summary_holds_what_is_promised(summary: Mapping[str, Any]) -> None:
+    assert [key for key in PROMISED if key not in summary] == []
+    assert summary["status"] == "completed"
+    assert summary["steps"] == 3
+    assert summary["ledger_balanced"] is True
+
+
+def test_every_episode_of_every_step_is_in_the_summary_once(summary: Mapping[str, Any]) -> None:
+    """3 steps of 4 groups of 4; with no failure nothing more is started."""
+    assert sum(summary["episodes"].values()) == 48
+    assert summary["stages"]["episodes"]["emitted"] == 48
+    assert summary["stages"]["groups"]["emitted"] == 12
+
+
+def test_shares_of_time_add_up(summary: Mapping[str, Any]) -> None:
+    for stage in summary["stages"].values():
+        assert sum(value for key, value in stage.items() if key.endswith("_share")) == pytest.approx(1.0)
+
+
+def test_metrics_have_one_row_a_step_in_order(finished: Path) -> None:
+    rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if row["phase"] == "grpo"] == [1, 2, 3]
+    assert [row["step"] for row in rows if row["phase"] == "warm_start"] == list(range(1, 31))
+
+
+def test_transcripts_agree_with_the_summary(finished: Path, summary: Mapping[str, Any]) -> None:
+    rows = [json.loads(line) for line in (finished / "episodes.jsonl").read_text().splitlines()]
+    of_grpo = [row for row in rows if row["phase"] == "grpo"]
+    assert len(of_grpo) == 48
+    assert sum(row["num_sampled"] for row in of_grpo) == summary["sampled_tokens"]
+    assert all(row["messages"][0]["role"] == "user" for row in rows)
+
+
+def test_every_stage_has_spans_in_the_trace_and_the_engine_too(finished: Path) -> None:
+    trace = read_trace(finished / "run.pftrace")
+    named = {number: track.name for number, track in trace.tracks.items()}
+    spans = {named[s.track].split("/")[0] for s in trace.slices}
+    for stage in ("prompts", "members", "episodes", "groups", "rewards", "advantages", "batches", "trainer", "engine"):
+        assert stage in spans, stage
+    inside = {s.name for s in trace.slices if named[s.track].startswith("episodes/")}
+    assert {"episodes", "model", "tool"} <= inside
+
+
+def test_a_run_with_the_same_seed_gives_the_same_numbers(
+    finished: Path, tmp_path: Path, config: Callable[..., Any], run: Callable[..., Mapping[str, Any]]
+) -> None:
+    """At max_lag 0, whatever the timing of the tool: it is other here, and so is the order in which episodes end."""
+    slower = config(delay=config().delay.model_copy(update={"scale_s": 0.01, "max_s": 0.1}))
+    run(calculator(slower), tmp_path / "again")
+    first, second = (
+        [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        for folder in (finished, tmp_path / "again")
+    )
+    exact = ("loss", "grad_norm", "reward_mean", "entropy", "kl", "sampled_tokens", "trained_tokens")
+    for one, other in zip(first, second, strict=True):
+        assert {key: one.get(key) for key in exact} == {key: other.get(key) for key in exact}
+    assert any(np.isfinite(row["loss"]) for row in first if row.get("loss") is not None)
