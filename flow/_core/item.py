@@ -34,8 +34,8 @@ class Item:
         return Item(value, self.path, self.birth, self.member, self.retry, version, failed)
 
     def retried(self) -> "Item":
-        """Make the item to try again after a recorded failure."""
-        return replace(self, retry=self.retry + 1, version=None, failed=None)
+        """Make the item to try again after a recorded failure. What its value is made of stays as it is."""
+        return replace(self, retry=self.retry + 1)
 
 
 @dataclass(slots=True, eq=False)

@@ -5,7 +5,7 @@ Pool units are granted before the lease and released before waiting for room. Ca
 
 import asyncio
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from .._core.item import Item, Lease
@@ -167,7 +167,7 @@ class Stage:
             self._state.drop(self._node, lease, outcome.kind, outcome)
             return
         outputs = self._outputs(lease, outcome)
-        self._spend(None, any(item.failed is not None for item in outputs))
+        self._spend(None, isinstance(outcome, Failed))
         if self._node.output is None:
             self._state.commit(self._node, lease, ())
             self._hands.host.committed(self._node.spec.name, [outcome])
@@ -191,18 +191,18 @@ class Stage:
         item, version = lease.item, self._state.stamp(self._node, lease)
         if isinstance(outcome, Many):
             values = cast("Many[Any]", outcome).values
-            derived = [item.derive(value, version) for value in values]
+            derived = [item.derive(value, version, item.failed) for value in values]
             if (item.member is not None or self._node.admission is not None) and len(derived) > 1:
                 error = ValueError(
                     f"expected at most one output for what takes part in a group or holds a ticket, got {len(derived)}; "
                     "hand on one value that holds them all"
                 )
                 raise self._failed(lease, error)
-            return [Item(d.value, (*d.path, index), d.birth, d.member, d.retry, d.version) for index, d in enumerate(derived)]
+            return [replace(d, path=(*d.path, index)) for index, d in enumerate(derived)]
         if isinstance(outcome, Failed):
             failed = cast("Failed[Any]", outcome)
             return [item.derive(failed.value, version, failed.reason)]
-        return [item.derive(outcome, version)]
+        return [item.derive(outcome, version, item.failed)]  # a mark stays on what is made of a failure
 
     def _spend(self, failure: Failure | None, dropped: bool) -> None:
         policy = self._node.spec.on_error

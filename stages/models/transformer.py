@@ -1,8 +1,7 @@
 """The decoder as a Flax NNX module: parameters, the packed forward pass for training, the cached one for sampling.
 
 It knows nothing of losses, sampling or slots' owners. Parameters of all layers are stacked on a leading axis and the layers
-run in one ``lax.scan``: one block is compiled whatever the depth. (Measured on CPU at 30 layers: 0.7 s against 5 s to compile,
-and a decode step of 0.14 s against 0.22 s for unrolled layers.)
+run in one ``lax.scan``: one block is compiled whatever the depth. (Measured on CPU at 30 layers: 0.7 s against 5 s to compile.)
 
 Axes: B rows, T tokens of a row, V vocabulary, W width, L layers, Q all query heads side by side, P all key (value) heads side
 by side, F feed-forward width; R rows of a cached step, C new tokens of a row.

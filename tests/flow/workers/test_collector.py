@@ -182,7 +182,7 @@ def test_a_stage_reads_the_value_of_the_version_it_is_stamped_with():
 
     finish(loop(Train(), work))
     assert {f"version {version}" == value and version == stamp for value, version, stamp in read} == {True}
-    assert {version for _, version, _ in read} >= {0, 1, 2, 3}
+    assert len({version for _, version, _ in read}) >= 4
 
 
 def test_weights_that_cannot_be_loaded_end_the_run():

@@ -125,8 +125,9 @@ def test_a_late_member_never_opens_its_group_again():
     """G5: the sibling that still ran when the group was dropped is counted as late, and that is all."""
 
     async def work(value: int, context: Context) -> int:
+        await asyncio.sleep(1)
         if value == 0 and context.member == 0:
-            raise ValueError("at once")
+            raise ValueError("early")
         await asyncio.sleep(5)
         return value
 

@@ -75,7 +75,9 @@ def test_the_first_failure_ends_the_run_with_its_cause():
         return value
 
     graph, _ = line(breaks)
-    with pytest.raises(StageFailed, match=r"stage 'stage' failed at item 3 \(retry 0, attempt 0\): KeyError: 'no such task'") as caught:
+    with pytest.raises(
+        StageFailed, match=r"stage 'stage' failed at item 3 \(retry 0, attempt 0\): KeyError: 'no such task'"
+    ) as caught:
         finish(graph)
     assert isinstance(caught.value.__cause__, KeyError)
     assert (caught.value.node, caught.value.path) == ("stage", (3,))
@@ -220,7 +222,9 @@ def test_a_deadline_is_the_failure_of_its_item_alone():
     assert sorted(got) == [1, 2, 4, 5, 7, 8]
     assert dict(summary.nodes["stage"].dropped) == {"DeadlineExceeded": 3}
     assert summary.nodes["stage"].given_back == 0
-    assert summary.seconds == pytest.approx(12)  # one worker: 0 to 5, 4, 5 to 7, 6 to 12; the other: 1, 2 to 2, 3 to 7, 7, 8 to 9
+    assert summary.seconds == pytest.approx(
+        12
+    )  # one worker: 0 to 5, 4, 5 to 7, 6 to 12; the other: 1, 2 to 2, 3 to 7, 7, 8 to 9
 
 
 def test_what_a_stage_raises_because_of_its_deadline_counts_as_the_deadline():
@@ -234,7 +238,9 @@ def test_what_a_stage_raises_because_of_its_deadline_counts_as_the_deadline():
         return value
 
     graph, _ = line(work, count=1, deadline_s=5)
-    with pytest.raises(StageFailed, match="DeadlineExceeded: an attempt of 'stage' took longer than its deadline of 5 s") as caught:
+    with pytest.raises(
+        StageFailed, match="DeadlineExceeded: an attempt of 'stage' took longer than its deadline of 5 s"
+    ) as caught:
         finish(graph)
     assert isinstance(caught.value.__cause__, DeadlineExceeded)
     assert isinstance(caught.value.__cause__.__cause__, ConnectionError)
@@ -334,9 +340,7 @@ def test_pool_units_are_held_only_while_the_code_runs():
             raise ValueError("again")
         return value
 
-    graph, got = line(
-        work, count=6, pools={"engine": 2}, workers=6, needs={"engine": 1}, on_error=Retry(1, backoff_s=50)
-    )
+    graph, got = line(work, count=6, pools={"engine": 2}, workers=6, needs={"engine": 1}, on_error=Retry(1, backoff_s=50))
     run_state = {}
 
     async def main() -> Summary:

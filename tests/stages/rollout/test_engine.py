@@ -1,6 +1,5 @@
-"""The engine on a small model: what it samples against the training forward pass, and what it does when disturbed.
-
-This file is long because all of its tests share one small model and the programs compiled for it.
+"""The engine on a small model: what it samples against the training forward pass, and what it does when disturbed;
+long because all of its tests share one small model and the programs compiled for it.
 """
 
 import asyncio
