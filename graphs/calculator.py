@@ -15,6 +15,7 @@ from graphs.grpo import GrpoConfig
 from graphs.parts import Parts
 from graphs.program import Program, evaluation, training, warm_start
 from graphs.sft import SftConfig
+from stages.agents.sampling import SamplingConfig
 from stages.agents.tool_agent import ToolAgent
 from stages.envs.tool_env import ToolEnv
 from stages.models.config import ModelConfig
@@ -28,7 +29,9 @@ from stages.text.compact import CompactChat
 from stages.tools.calculator import calculator_tool
 from stages.tools.delay import DelayConfig, DelayedTool
 from stages.tools.disabled import DisabledTool
+from stages.train.config import TrainerConfig
 
+SAMPLING = SamplingConfig(max_tokens_per_turn=16, max_turns=3)
 VOCABULARY = CompactChat([calculator_tool()]).vocab_size
 
 
@@ -50,23 +53,35 @@ class CalculatorConfig(BaseModel):
     delay: DelayConfig = DelayConfig(scale_s=0.01, shape=1.5, max_s=0.5)
     """How long the calculator takes."""
     model: ModelConfig = ModelConfig(
-        vocab_size=VOCABULARY,
-        width=128,
-        num_layers=4,
-        num_heads=4,
-        num_kv_heads=4,
-        head_size=32,
-        mlp_width=384,
-        context_length=64,
-    )
-    """Shape of the policy."""
+        vocab_size=VOCABULARY, width=128, num_layers=4, num_heads=8, num_kv_heads=8, head_size=16, mlp_width=384,
+        rope_base=10.0, context_length=64,
+    )  # fmt: skip
+    """Shape of the policy. The base of its rotary positions suits episodes of some 30 tokens."""
     engine: EngineConfig = EngineConfig(slots=128, context_length=64, prefill_rows=32, prefill_chunk=16)
     """Shapes of the engine."""
-    warm_start: SftConfig = SftConfig()
+    warm_start: SftConfig = SftConfig(
+        steps=200,
+        examples_per_step=44,
+        trainer=TrainerConfig(
+            row_length=128, rows_per_microbatch=8, learning_rate=3e-3, warmup_steps=10, schedule="cosine", decay_steps=190,
+            final_share=0.05,
+        ),
+    )  # fmt: skip
     """Supervised training on the demonstrations."""
-    evaluate: EvaluateConfig = EvaluateConfig()
+    evaluate: EvaluateConfig = EvaluateConfig(
+        num_tasks=512, max_concurrency=128, sampling=SAMPLING.model_copy(update={"seed": 1})
+    )
     """Held-out evaluation, before and after."""
-    grpo: GrpoConfig = GrpoConfig()
+    grpo: GrpoConfig = GrpoConfig(
+        steps=30,
+        groups_per_step=16,
+        group_size=8,
+        max_concurrency=128,
+        sampling=SAMPLING,
+        trainer=TrainerConfig(
+            row_length=128, rows_per_microbatch=8, learning_rate=1.5e-3, warmup_steps=3, epsilon=1e-2, beta2=0.99
+        ),
+    )
     """Reinforcement learning."""
 
 

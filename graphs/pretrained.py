@@ -62,7 +62,7 @@ class TasksConfig(BaseModel):
     """JSONL file of held-out tasks; ``None`` generates as many as the evaluation wants."""
     num_train: int = Field(default=1024, ge=1)
     """Generated training tasks."""
-    arithmetic: ArithmeticConfig = ArithmeticConfig(operators="+", min_digits=2, max_digits=2, prompt="What is {expression}?")
+    arithmetic: ArithmeticConfig = ArithmeticConfig(operators="+", digits=(1, 1), prompt="What is {expression}?")
     """What is generated."""
 
 

@@ -13,7 +13,7 @@ SMOLLM2 = GrpoProgramConfig(
         engine=EngineConfig(slots=32, context_length=128, prefill_rows=8, prefill_chunk=32),
         system="Answer with the number only.",
     ),
-    tasks=TasksConfig(arithmetic=ArithmeticConfig(operators="+", min_digits=2, max_digits=2, prompt="What is {expression}?")),
+    tasks=TasksConfig(arithmetic=ArithmeticConfig(operators="+", digits=(1, 1), prompt="What is {expression}?")),
     evaluate=EvaluateConfig(num_tasks=64, max_concurrency=32, sampling=SamplingConfig(max_tokens_per_turn=16, seed=1)),
     grpo=GrpoConfig(
         steps=8,

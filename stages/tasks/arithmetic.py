@@ -25,26 +25,14 @@ class ArithmeticConfig(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
-    operators: str = pydantic.Field(default="+-*", min_length=1, pattern=r"^[-+*]+$")
+    operators: str = pydantic.Field(default="*", min_length=1, pattern=r"^[-+*]+$")
     """Operators to draw from, each as likely as it is often in here."""
-    min_digits: int = pydantic.Field(default=2, ge=1, le=9)
-    """Fewest digits of an operand."""
-    max_digits: int = pydantic.Field(default=3, ge=1, le=9)
-    """Most digits of an operand."""
-    num_operands: int = pydantic.Field(default=2, ge=2, le=6)
-    """Operands of an expression."""
+    digits: tuple[pydantic.PositiveInt, ...] = pydantic.Field(default=(3, 2), min_length=2, max_length=6)
+    """Digits of each operand, in order; as many operands as numbers, each of at most 9 digits."""
     prompt: str = pydantic.Field(default="{expression}", pattern=r"\{expression\}")
     """Text of the question; ``{expression}`` stands for the expression."""
     heldout_share: float = pydantic.Field(default=0.1, gt=0, lt=1)
     """Share of all expressions that belong to the held-out set."""
-
-    @pydantic.model_validator(mode="after")
-    def _digits_in_order(self) -> "ArithmeticConfig":
-        if self.min_digits > self.max_digits:
-            raise ValueError(
-                f"expected min_digits <= max_digits, got {self.min_digits} and {self.max_digits}; lower min_digits"
-            )
-        return self
 
 
 def arithmetic_task(config: ArithmeticConfig, seed: int, index: int, split: Split) -> Task:
@@ -61,7 +49,7 @@ def arithmetic_task(config: ArithmeticConfig, seed: int, index: int, split: Spli
     """
     chance = random.Random(f"arithmetic {seed} {index} {split}")
     for _ in range(1000):
-        numbers = [_number(config, chance) for _ in range(config.num_operands)]
+        numbers = [_with_digits(chance, digits) for digits in config.digits]
         operators = [config.operators[_below(chance, len(config.operators))] for _ in numbers[1:]]
         expression = str(numbers[0]) + "".join(f"{o}{n}" for o, n in zip(operators, numbers[1:], strict=True))
         if split_of(expression, config.heldout_share) == split:
@@ -107,12 +95,12 @@ def demonstrations(
 ) -> tuple[Example, ...]:
     """Demonstrations of mixed quality over training questions.
 
-    A share of them, to the nearest example, asks the tool and answers with what it gave. The others answer at once with a
-    guess that has as many digits as the answer, and is mostly wrong: they show the form of an answer, not how to find it.
+    A share of them, to the nearest example, asks the tool and answers with what it gave. The others answer at once with an
+    estimate, the answer rounded to one digit, which is mostly wrong: they show the form of an answer, not how to find it.
 
     Args:
         config: which questions there are.
-        seed: of the questions, the guesses and the mix.
+        seed: of the questions and the mix.
         num_examples: how many.
         share_with_tool: from 0 to 1.
         tool: name of the tool.
@@ -130,18 +118,15 @@ def demonstrations(
             answered = Message("tool", str(task.answer), call_id=call.id)
             rest: tuple[Message, ...] = (Message("assistant", "", (call,)), answered, Message("assistant", str(task.answer)))
         else:
-            rest = (Message("assistant", _guess(str(task.answer), random.Random(f"guess {seed} {index}"))),)
+            rest = (Message("assistant", _estimate(str(task.answer))),)
         examples.append(Example(f"demo-{seed}-{index}", (asked, *rest)))
     return tuple(examples)
 
 
-def _number(config: ArithmeticConfig, chance: random.Random) -> int:
-    return _with_digits(chance, config.min_digits + _below(chance, config.max_digits - config.min_digits + 1))
-
-
-def _guess(answer: str, chance: random.Random) -> str:
+def _estimate(answer: str) -> str:
     sign, digits = ("-", answer[1:]) if answer.startswith("-") else ("", answer)
-    return sign + str(_with_digits(chance, len(digits)))
+    unit = 10 ** (len(digits) - 1)
+    return sign + str((int(digits) + unit // 2) // unit * unit)
 
 
 def _with_digits(chance: random.Random, digits: int) -> int:
@@ -163,18 +148,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--num-examples", type=int, default=NUM_EXAMPLES)
     parser.add_argument("--share-with-tool", type=float, default=SHARE_WITH_TOOL)
     parser.add_argument("--operators", default=default.operators)
-    parser.add_argument("--min-digits", type=int, default=default.min_digits)
-    parser.add_argument("--max-digits", type=int, default=default.max_digits)
-    parser.add_argument("--num-operands", type=int, default=default.num_operands)
+    parser.add_argument("--digits", type=int, nargs="+", default=default.digits)
     given = parser.parse_args(arguments)
-    config = ArithmeticConfig(
-        operators=given.operators, min_digits=given.min_digits, max_digits=given.max_digits, num_operands=given.num_operands
-    )
+    config = ArithmeticConfig(operators=given.operators, digits=tuple(given.digits))
     write_examples(given.output, demonstrations(config, given.seed, given.num_examples, given.share_with_tool))
 
 
-NUM_EXAMPLES = 1000
-SHARE_WITH_TOOL = 0.3
+NUM_EXAMPLES = 2000
+SHARE_WITH_TOOL = 0.35
 
 if __name__ == "__main__":
     main()

@@ -140,8 +140,7 @@ def no_initial_value() -> Graph:
 
 
 def feedback_of_a_plain_sink() -> Graph:
-    graph = feedback(kind=type(None), initial=None, collect=False)
-    return graph
+    return feedback(kind=type(None), initial=None, collect=False)
 
 
 def cell_without_a_writer() -> Graph:

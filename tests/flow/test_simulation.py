@@ -9,12 +9,26 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 
 from flow import (
-    Collect, Context, Drop, Emit, Fail, Failed, Filtered, Freshness, Gathered, Graph, Items, Many, Retry, Run, Shrink, Summary,
-)  # fmt: skip
+    Collect,
+    Context,
+    Drop,
+    Emit,
+    Filtered,
+    Freshness,
+    Gathered,
+    Graph,
+    Items,
+    Many,
+    Retry,
+    Run,
+    Shrink,
+    Summary,
+)
 from flow.testing import run_virtual
 
 Path = tuple[int, ...]
@@ -147,7 +161,7 @@ def interpret(plan: Plan) -> Counter[tuple[Path, tuple[Path, ...]]]:
 
 def stage_of(plan: Plan, step: Step, clock: random.Random):
     async def work(value: object, context: Context) -> object:
-        await asyncio.sleep(clock.choice([0, 0, clock.random(), clock.paretovariate(1.5)]))
+        await asyncio.sleep(clock.choice([0, 0, clock.random(), min(clock.paretovariate(1.5), 100)]))
         outcome = fate(plan, step, context.path, context.retry)
         if outcome == "raise":
             raise ValueError("drawn")
@@ -185,7 +199,7 @@ def declare(plan: Plan, graph: Graph, clock: random.Random, cell=None) -> Iterat
 
 
 def connect(graph: Graph, nodes: list, clock: random.Random, most: int = 0) -> None:
-    for left, right in zip(nodes, nodes[1:], strict=False):
+    for left, right in pairwise(nodes):
         _ = left >> right
         if clock.random() < 0.5:
             graph.edge(left, right, capacity=Items(max(clock.randint(1, 4), most, 4 if left.name == "members" else 0)))
@@ -211,7 +225,7 @@ def assert_all_accounted_for(run: Run, summary: Summary) -> None:
 @pytest.mark.parametrize("block", range(6))
 def test_every_item_ends_exactly_once_where_the_interpreter_says(block):
     """C1 to C4, S1 to S4, G1 to G5; S6, S7, S15, S19, S20, S41: lines and groups, with and without kills."""
-    for seed in range(block * 25, block * 25 + 25):
+    for seed in range(block * 50, block * 50 + 50):
         plan, clock = make_plan(seed, grouped=seed % 2 == 0, tasks=8), random.Random(seed)
         graph, got = Graph("random", pools={"a": 1, "b": 2}), Counter()
 
@@ -246,7 +260,7 @@ class Trainer:
 def train(seed: int, late: str) -> tuple[Run, Summary, Trainer, Plan, int]:
     clock = random.Random(seed)
     max_lag, per_step, steps = seed % 3, clock.randint(1, 3), 4
-    plan = make_plan(seed, grouped=True, tasks=400, spread=False)
+    plan = make_plan(seed, grouped=True, tasks=150, spread=False)
     graph, trainer = Graph("training", pools={"a": 1, "b": 2}), Trainer(clock, Counter(), [])
 
     async def load(value: object, version: int) -> None:
@@ -301,5 +315,3 @@ def test_the_policies_drawn_here_cover_all_there_are():
     assert {step.then for step in steps} == {"drop", "emit"}
     assert {step.retries for step in steps} == {0, 1, 2}
     assert any(step.spread for step in steps)
-    assert Fail() == Fail()
-    assert Failed(1, "x") != Failed(2, "x")

@@ -34,12 +34,10 @@ def line(work, **settings) -> Graph:
 
 def stall(graph: Graph, **options) -> tuple[str, float]:
     """Report of a run that stalls, and the virtual second in which it came."""
-    with pytest.raises(Stalled) as caught, asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        try:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        with pytest.raises(Stalled) as caught:
             runner.run(Run(graph.build(), **options).finish())
-        finally:
-            second = runner.get_loop().time()
-    return str(caught.value), second
+        return str(caught.value), runner.get_loop().time()
 
 
 def test_a_deadlock_is_told_within_seconds():

@@ -19,9 +19,8 @@ CHECKERS = {
 }
 
 PARTS = """
-from collections.abc import Iterator
 from flow import (
-    Cell, Collect, Context, Drop, Emit, Failed, Failure, Filtered, Freshness, Gathered, Graph, Items, Many, Node, Retry, Threads,
+    Collect, Context, Drop, Emit, Failed, Filtered, Freshness, Gathered, Graph, Items, Many, Node, Retry, Threads,
 )
 
 async def length(value: str, context: Context) -> int: return len(value)

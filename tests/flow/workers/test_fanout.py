@@ -148,7 +148,7 @@ def test_nothing_more_of_a_dropped_group_is_started():
             raise ValueError("bad")
         return value
 
-    graph, got = training(work, workers=1)
+    graph, _ = training(work, workers=1)
     summary = finish(graph)
     assert started == {0: 1, 1: 4, 2: 4}
     assert summary.nodes["work"].dropped["group closed"] == 3

@@ -88,8 +88,7 @@ def test_what_a_thread_draws_while_its_worker_is_cancelled_is_kept():
 
     async def main() -> None:
         task = asyncio.create_task(Run(graph.build()).finish())
-        while not drawing.is_set():
-            await asyncio.sleep(0.001)
+        await asyncio.to_thread(drawing.wait, 10)
         (worker,) = [t for t in asyncio.all_tasks() if t.get_name() == "source worker"]
         worker.cancel()
         await asyncio.sleep(0.005)
