@@ -1,4 +1,4 @@
-"""Settings of the demonstration on a real language model: SmolLM2-135M-Instruct learns to add two-digit numbers."""
+"""Settings of the demonstration on a real language model: SmolLM2-135M-Instruct learns to give a sum and stop."""
 
 from graphs.evaluate import EvaluateConfig
 from graphs.grpo import GrpoConfig
@@ -8,19 +8,21 @@ from stages.rollout.config import EngineConfig
 from stages.tasks.arithmetic import ArithmeticConfig
 from stages.train.config import TrainerConfig
 
+SAMPLING = SamplingConfig(temperature=0.7, max_tokens_per_turn=24)
+
 SMOLLM2 = GrpoProgramConfig(
     policy=PolicyConfig(
-        engine=EngineConfig(slots=32, context_length=128, prefill_rows=8, prefill_chunk=32),
-        system="Answer with the number only.",
+        engine=EngineConfig(slots=32, context_length=64, prefill_rows=8, prefill_chunk=32),
+        system="You are good at math.",
     ),
-    tasks=TasksConfig(arithmetic=ArithmeticConfig(operators="+", digits=(1, 1), prompt="What is {expression}?")),
-    evaluate=EvaluateConfig(num_tasks=64, max_concurrency=32, sampling=SamplingConfig(max_tokens_per_turn=16, seed=1)),
+    tasks=TasksConfig(arithmetic=ArithmeticConfig(operators="+", digits=(1, 1), prompt="{expression} = ?", heldout_share=0.3)),
+    evaluate=EvaluateConfig(num_tasks=64, max_concurrency=32, sampling=SAMPLING.model_copy(update={"seed": 1})),
     grpo=GrpoConfig(
-        steps=8,
-        groups_per_step=8,
+        steps=10,
+        groups_per_step=4,
         group_size=8,
         max_concurrency=32,
-        sampling=SamplingConfig(max_tokens_per_turn=16),
-        trainer=TrainerConfig(row_length=128, rows_per_microbatch=4, learning_rate=1e-5),
+        sampling=SAMPLING,
+        trainer=TrainerConfig(row_length=128, rows_per_microbatch=4, learning_rate=2e-5, warmup_steps=1),
     ),
 )

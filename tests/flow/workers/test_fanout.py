@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from flow import Context, Drop, Emit, Failed, Filtered, Gathered, Graph, Retry, Run, Shrink, Summary
+from flow import Context, Drop, Emit, Fail, Failed, Filtered, Gathered, Graph, Retry, Run, Shrink, StageFailed, Summary
 from flow.testing import run_virtual
 
 
@@ -187,3 +187,26 @@ def test_a_slow_consumer_bounds_the_groups_before_it(seed):
     # Groups at the sink's edge (2), whole before it (2), in the barrier's edge (2 members), at the stage, its workers and its
     # edge (8 + 4 members), in the repeat, its edge and the source: a dozen, and not two hundred.
     assert max(most) <= 12
+
+
+def test_a_member_whose_failure_ends_the_run_takes_its_siblings_with_it():
+    """S8: they are cancelled and gone before the error is raised, with the first cause on top."""
+    ended: list[int] = []
+
+    async def work(value: int, context: Context) -> int:
+        if context.member == 2:
+            raise ValueError("at once")
+        await asyncio.sleep(10)
+        ended.append(context.member)
+        return value
+
+    graph, _ = training(work, on_error=Fail())
+
+    async def main() -> float:
+        with pytest.raises(StageFailed, match="ValueError: at once"):
+            await Run(graph.build()).finish()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) < 1
+    assert ended == []

@@ -1,0 +1,28 @@
+"""Every example runs as a user would run it, and its last line says that it did what it shows."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "examples"
+LAST_LINES = {
+    "three_stages.py": "sum of squares 328350, in order: True",
+    "back_pressure.py": "deepest queue 4 of 4, fetched waited for room: True",
+    "broken_edge.py": "refused with 1 fault, rule B2, before anything ran",
+    "own_environment.py": "100 numbers found in at most 7 turns, 5.8 on average",
+    "grpo_with_a_tool.py": "3 steps, no lag above 1: True",
+}
+
+
+def test_every_example_is_in_the_table() -> None:
+    assert sorted(file.name for file in FOLDER.glob("*.py")) == sorted(LAST_LINES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(LAST_LINES))
+def test_an_example_ends_as_it_says(name: str) -> None:
+    done = subprocess.run([sys.executable, FOLDER / name], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rstrip().splitlines()[-1] == LAST_LINES[name]
