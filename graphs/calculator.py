@@ -73,13 +73,13 @@ class CalculatorConfig(BaseModel):
     )
     """Held-out evaluation, before and after."""
     grpo: GrpoConfig = GrpoConfig(
-        steps=30,
-        groups_per_step=16,
+        steps=40,
+        groups_per_step=32,
         group_size=8,
         max_concurrency=128,
         sampling=SAMPLING,
         trainer=TrainerConfig(
-            row_length=128, rows_per_microbatch=8, learning_rate=1.5e-3, warmup_steps=3, epsilon=1e-2, beta2=0.99
+            row_length=128, rows_per_microbatch=8, learning_rate=7e-4, warmup_steps=3, epsilon=1e-2, beta2=0.99
         ),
     )
     """Reinforcement learning."""
@@ -94,6 +94,7 @@ def calculator(config: CalculatorConfig) -> Program:
     engine = Engine(model, config.engine, trace=trace)
     parts = Parts(
         model=model,
+        load=lambda: None,
         engine=engine,
         trace=trace,
         chat=CompactChat([tool]),

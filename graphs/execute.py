@@ -85,6 +85,8 @@ async def _run_phases(
         recorder = stack.enter_context(PerfettoWriter(folder.path / "run.pftrace"))
         if program.parts is not None:
             program.parts.trace.attach(recorder)
+            with view.opening("loading the model"):
+                program.parts.load()
             with view.opening("compiling the engine"):
                 await stack.enter_async_context(program.parts.engine)
         for phase, plan in plans:

@@ -20,7 +20,8 @@ class Parts:
     """Built once for a program, before its graphs.
 
     Attributes:
-        model: the policy's parameters; trainers write them back when they close.
+        model: the policy; trainers write its parameters back when they close.
+        load: fills in the parameters, once everything is checked; does nothing for a model that has them.
         engine: samples from it.
         trace: passes the engine's spans on.
         chat: format of conversations.
@@ -33,6 +34,7 @@ class Parts:
     """
 
     model: Transformer
+    load: Callable[[], object]
     engine: Engine
     trace: EngineTrace
     chat: Chat

@@ -4,6 +4,7 @@ One description of policy, world and tasks, and three programs made of it. The g
 ``sft.py`` and ``evaluate.py``.
 """
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -20,7 +21,7 @@ from stages.agents.model_agent import ModelAgent
 from stages.agents.tool_agent import ToolAgent
 from stages.envs.task_env import TaskEnv
 from stages.envs.tool_env import ToolEnv
-from stages.models.gguf import load_gguf
+from stages.models.gguf import describe_gguf, fill_from_gguf
 from stages.records import Task
 from stages.rewards.answers import exact_answer, last_number
 from stages.rollout.config import EngineConfig
@@ -125,7 +126,7 @@ def evaluate_program(config: EvaluateProgramConfig) -> Program:
 
 
 def make_parts(config: _Pretrained) -> Parts:
-    """Load the model and put its world around it. Tasks are read first, since their faults are the user's.
+    """Put the world around a model that is yet to be loaded. Tasks are read first, since their faults are the user's.
 
     Raises:
         ValueError: no model was named.
@@ -138,9 +139,10 @@ def make_parts(config: _Pretrained) -> Parts:
     tools = (calculator_tool(),) if policy.tools == "calculator" else ()
     trace = EngineTrace()
     chat = TemplateChat(load_gguf_tokenizer(path))
-    model = load_gguf(path)
+    model = describe_gguf(path)
     return Parts(
         model=model,
+        load=functools.partial(fill_from_gguf, model, path),
         engine=Engine(model, policy.engine, trace=trace),
         trace=trace,
         chat=chat,

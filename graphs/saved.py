@@ -1,12 +1,13 @@
 """Evaluating what a run saved: its own program, with the newest checkpoint in the model and one evaluation as only phase."""
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
 from graphs.catalogue import Entry
 from graphs.program import Program, evaluation
-from stages.checkpoint.store import load_parameters
+from stages.checkpoint.store import complete_steps, load_parameters
 
 
 def evaluation_of(entry: Entry, config: Any, run: Path) -> Program:
@@ -18,10 +19,14 @@ def evaluation_of(entry: Entry, config: Any, run: Path) -> Program:
         run: its folder.
 
     Raises:
-        ValueError: the run has no checkpoint, or it is of another model.
+        LookupError: the run has no checkpoint.
     """
     program = entry.make(config)
+    if not complete_steps(run / "checkpoints"):
+        raise LookupError(f"expected a complete checkpoint in '{run / 'checkpoints'}', got none; the run saved nothing")
     assert program.parts is not None, "every ready program has parts"
-    load_parameters(program.parts.model, run / "checkpoints")
-    phases = (evaluation("heldout", config.evaluate, program.parts, main=True),)
-    return dataclasses.replace(program, name=f"{program.name}-eval", phases=phases, max_lag=None)
+    parts = dataclasses.replace(
+        program.parts, load=functools.partial(load_parameters, program.parts.model, run / "checkpoints")
+    )
+    phases = (evaluation("heldout", config.evaluate, parts, main=True),)
+    return dataclasses.replace(program, name=f"{program.name}-eval", parts=parts, phases=phases, max_lag=None)

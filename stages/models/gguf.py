@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from stages.gguf_file import open_gguf
 from stages.models.config import ModelConfig
 from stages.models.transformer import Transformer
 
@@ -34,27 +35,43 @@ _BLOCK = {
 }
 
 
-def load_gguf(path: str | Path) -> Transformer:
-    """The decoder a file holds.
+def describe_gguf(path: str | Path) -> Transformer:
+    """The decoder a file holds, without its weights: shapes only, for checks before anything is loaded.
 
     Raises:
-        ModuleNotFoundError: the ``gguf`` package is not installed.
+        ImportError: the ``gguf`` package is not installed.
         FileNotFoundError: there is no such file.
         ValueError: another architecture, or tensors that are missing, unknown or of another shape (all are named).
+    """
+    reader = open_gguf(Path(path))
+    config = _read_config(reader, path)
+    model = nnx.eval_shape(lambda: Transformer(config, nnx.Rngs(0)))
+    _check(_wanted(model), {tensor.name: tensor for tensor in reader.tensors}, config, path)
+    return model
+
+
+def fill_from_gguf(model: Transformer, path: str | Path) -> None:
+    """Put a file's weights into the decoder that ``describe_gguf`` gave for it.
 
     Source: llama.cpp, ``convert_hf_to_gguf.py``, for names and the permutation of q and k.
     """
-    from gguf import GGUFReader
+    tensors = {tensor.name: tensor for tensor in open_gguf(Path(path)).tensors}
+    structure = jax.tree.structure(nnx.state(model, nnx.Param))
+    leaves = [_read(name.split(".")[-1], tensors, model.config) for name in _wanted(model)]
+    nnx.update(model, jax.tree.unflatten(structure, leaves))
 
-    reader = GGUFReader(path)
-    config = _read_config(reader, path)
-    tensors = {tensor.name: tensor for tensor in reader.tensors}
-    model = nnx.eval_shape(lambda: Transformer(config, nnx.Rngs(0)))
-    graphdef, parameters = nnx.split(model, nnx.Param)
-    wanted = {jax.tree_util.keystr(at[:-1], simple=True, separator="."): leaf.shape for at, leaf in _flatten(parameters)}
-    _check(wanted, tensors, config, path)
-    leaves = [_read(name.split(".")[-1], tensors, config) for name in wanted]
-    return nnx.merge(graphdef, jax.tree.unflatten(jax.tree.structure(parameters), leaves))
+
+def load_gguf(path: str | Path) -> Transformer:
+    """The decoder a file holds. Raises what ``describe_gguf`` does."""
+    model = describe_gguf(path)
+    fill_from_gguf(model, path)
+    return model
+
+
+def _wanted(model: Transformer) -> dict[str, tuple[int, ...]]:
+    """Shapes by name, in the order of the leaves."""
+    parameters = nnx.state(model, nnx.Param)
+    return {jax.tree_util.keystr(at[:-1], simple=True, separator="."): leaf.shape for at, leaf in _flatten(parameters)}
 
 
 def unpermute(rows: np.ndarray, num_heads: int) -> np.ndarray:

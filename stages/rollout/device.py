@@ -32,23 +32,23 @@ class Device:
     def __init__(self, model: Transformer, config: EngineConfig):
         self.compilations = 0
         self._config = config
-        self._model_config = model.config
-        self._graphdef, parameters = nnx.split(model, nnx.Param)
-        self._leaves, self._treedef = jax.tree.flatten(parameters)
-        self._sharding = SingleDeviceSharding(min(self._leaves[0].devices(), key=lambda device: device.id))
+        self._model = model
 
     @property
     def parameters(self) -> nnx.State:
-        """What is in force, as a tree."""
+        """What is in force, as a tree. Of an open device."""
         return jax.tree.unflatten(self._treedef, self._leaves)
 
     def open(self) -> None:
-        """Make the cache and compile both programs."""
+        """Take the model's parameters as they are now, make the cache and compile both programs."""
+        graphdef, parameters = nnx.split(self._model, nnx.Param)
+        self._leaves, self._treedef = jax.tree.flatten(parameters)
+        self._sharding = SingleDeviceSharding(min(self._leaves[0].devices(), key=lambda device: device.id))
         self.load(self._leaves)
         slots, length = self._config.slots, self._config.context_length
-        self._cache = jax.device_put(empty_cache(self._model_config, slots, length), self._sharding)
+        self._cache = jax.device_put(empty_cache(self._model.config, slots, length), self._sharding)
         rows_chunk = (self._config.prefill_rows, self._config.prefill_chunk)
-        programs = _compile(self._graphdef, self._treedef, self._model_config, slots, length, rows_chunk, self._sharding)
+        programs = _compile(graphdef, self._treedef, self._model.config, slots, length, rows_chunk, self._sharding)
         self.compilations = len(programs)
         self._read_in, self._decode = programs
 

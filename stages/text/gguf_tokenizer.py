@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stages.gguf_file import open_gguf
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
@@ -17,28 +19,20 @@ _CONTROL = 3
 def load_gguf_tokenizer(path: str | Path) -> "PreTrainedTokenizerFast":
     """The tokenizer of a byte-level BPE model of the SmolLM family.
 
-    Takes about two seconds, most of it for the token list.
-
     Args:
         path: the ``.gguf`` file.
 
     Raises:
-        ImportError: the ``gguf`` extra is not installed.
+        ImportError: the ``gguf`` package is not installed.
         ValueError: the file has another kind of tokenizer, or no chat template.
 
     Source: llama.cpp, ``src/llama-vocab.cpp``, pre-tokenizer ``smollm``: digits singly, then the GPT-2 byte-level split.
     """
-    try:
-        from gguf import GGUFReader
-    except ImportError as error:
-        raise ImportError(
-            f"expected the gguf package to read {path}; got none, in load_gguf_tokenizer; install headrace[gguf]"
-        ) from error
     # Without this, importing transformers prints a notice about torch, which nothing here needs.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from transformers import PreTrainedTokenizerFast
 
-    fields = GGUFReader(str(path)).fields
+    fields = open_gguf(Path(path)).fields
     found = {key: fields[f"tokenizer.{key}"].contents() for key in _KEYS if f"tokenizer.{key}" in fields}
     kind = (found.get("ggml.model"), found.get("ggml.pre"))
     if kind != ("gpt2", "smollm") or "chat_template" not in found:

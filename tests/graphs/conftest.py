@@ -23,6 +23,7 @@ from stages.rollout.config import EngineConfig
 from stages.tools.delay import DelayConfig
 from stages.train.config import TrainerConfig
 
+SAMPLING = SamplingConfig(max_tokens_per_turn=8, max_turns=3)
 TRAINER = TrainerConfig(row_length=64, rows_per_microbatch=4, learning_rate=1e-2)
 
 
@@ -36,10 +37,10 @@ def tiny_config(**changes: Any) -> CalculatorConfig:
         ),
         engine=EngineConfig(slots=16, context_length=64, prefill_rows=8, prefill_chunk=16),
         warm_start=SftConfig(steps=30, examples_per_step=16, trainer=TRAINER),
-        evaluate=EvaluateConfig(num_tasks=16, max_concurrency=16, sampling=SamplingConfig(max_tokens_per_turn=8, max_turns=3, seed=1)),
+        evaluate=EvaluateConfig(num_tasks=16, max_concurrency=16, sampling=SAMPLING.model_copy(update={"seed": 1})),
         grpo=GrpoConfig(
             steps=3, groups_per_step=4, group_size=4, max_concurrency=16, trainer=TRAINER,
-            sampling=SamplingConfig(max_tokens_per_turn=8, max_turns=3),
+            sampling=SAMPLING,
         ),
     )  # fmt: skip
     return base.model_copy(update=changes)

@@ -3,14 +3,18 @@
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Self
 
+import numpy as np
 import pytest
 
-from flow import Context, Run, Summary
-from graphs.calculator import CalculatorConfig, calculator
+from flow import Context, Graph, Run, Summary
+from graphs.calculator import calculator
 from graphs.grpo import grpo
-from stages.records import Batch, Weights
+from stages.policy import Sample, SampleRequest
+from stages.records import Batch, Message, ToolCall, Weights
+from stages.text.chat import Chat
 from stages.tools.delay import DelayConfig
 from stages.train.trainer import Trainer
 
@@ -38,28 +42,50 @@ class SlowTrainer:
         return self._trainer.finish(context)
 
 
-async def run_grpo(config: CalculatorConfig, *, trainer_s: float) -> tuple[Summary, Run]:
-    parts = calculator(config).parts
-    assert parts is not None
-    graph = grpo(config.grpo, parts)
-    graph = graph.replace("trainer", SlowTrainer(graph.spec().nodes["trainer"].stage, trainer_s))
-    async with parts.engine:
-        run = Run(graph.build())
-        return await run.finish(), run
+class CallsOnce:
+    """A policy without a model: calls the calculator, then answers."""
+
+    context_length = 64
+
+    def __init__(self, chat: Chat) -> None:
+        self._turns = [
+            chat.write(Message("assistant", "", (ToolCall("call", "calculator", {"expression": "6*7"}),))),
+            chat.write(Message("assistant", "42")),
+        ]
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        ids = self._turns[request.key[-1]]
+        return Sample(ids, np.full(len(ids), -0.5, np.float32), np.zeros(len(ids), np.int32), "stop")
+
+    def release(self, session: str) -> None: ...
+
+    async def load(self, weights: Weights, version: int) -> None: ...
+
+
+async def summary_of(graph: Graph) -> tuple[Summary, Run]:
+    run = Run(graph.build())
+    return await run.finish(), run
 
 
 def test_a_slow_trainer_keeps_every_depth_bounded_and_is_seen_to_work(config: Callable[..., Any]) -> None:
     settings = config()
-    settings = settings.model_copy(update={"grpo": settings.grpo.model_copy(update={"max_lag": 1, "steps": 4})})
-    summary, run = asyncio.run(run_grpo(settings, trainer_s=0.15))
-    groups_in_flight = 2 * settings.grpo.groups_per_step
-    assert summary.nodes["trainer"].high_water <= groups_in_flight
-    assert summary.nodes["episodes"].high_water <= run.plan.capacities["members->episodes"].items
-    assert summary.nodes["trainer"].shares["work"] > 0.5
-    assert summary.nodes["members"].shares["ticket"] > 0.5
+    training = settings.grpo.model_copy(update={"max_lag": 1, "steps": 4})
+    parts = calculator(settings).parts
+    assert parts is not None
+    graph = grpo(training, replace(parts, engine=CallsOnce(parts.chat)))
+    graph = graph.replace("trainer", SlowTrainer(graph.spec().nodes["trainer"].stage, 0.15))
+    summary, run = asyncio.run(summary_of(graph))
+    assert summary.nodes["trainer"].high_water <= 2 * training.groups_per_step
+    for name, node in summary.nodes.items():
+        (edge,) = graph.spec().before(name) or [None]
+        assert edge is None or node.high_water <= run.plan.capacities[edge.name].items
+    assert summary.nodes["trainer"].shares["work"] > 0.8
+    assert summary.nodes["members"].shares["ticket"] > 0.8
 
 
 def test_a_slow_tool_shows_as_the_trainers_wait_for_input(config: Callable[..., Any]) -> None:
-    settings = config(delay=DelayConfig(scale_s=1.0, shape=float("inf"), max_s=1.0))
-    summary, _ = asyncio.run(run_grpo(settings, trainer_s=0.0))
+    parts = calculator(config(delay=DelayConfig(scale_s=0.4, shape=float("inf"), max_s=0.4))).parts
+    assert parts is not None
+    summary, _ = asyncio.run(summary_of(grpo(config().grpo, replace(parts, engine=CallsOnce(parts.chat)))))
     assert summary.nodes["trainer"].shares["input"] > 0.7
+    assert summary.nodes["episodes"].shares["work"] > 0.7

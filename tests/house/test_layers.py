@@ -19,6 +19,8 @@ ALLOWED = {
     ("episodes", "envs"): "in an environment",
     ("episodes", "text"): "written as token ids",
     ("episodes", "tools"): "under time limits that tools know",
+    ("models", "gguf_file"): "weights lie in the file that the tokenizer lies in",
+    ("text", "gguf_file"): "and it is opened once for both",
     ("rollout", "models"): "the engine runs the model",
     ("train", "batches"): "the step takes the micro-batches that the packer cuts",
     ("train", "checkpoint"): "the trainer saves its arrays",

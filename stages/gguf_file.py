@@ -1,0 +1,21 @@
+"""Opening a GGUF file, once for everybody who reads from it. What is in it is for ``models/gguf.py`` and ``text/``."""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+
+@functools.lru_cache(maxsize=1)
+def open_gguf(path: Path) -> Any:
+    """The file's ``gguf.GGUFReader``. Takes about two seconds, most of it for the token list, so the last one is kept.
+
+    Raises:
+        ImportError: the ``gguf`` package is not installed.
+        FileNotFoundError: there is no such file.
+        ValueError: it is no GGUF file.
+    """
+    try:
+        from gguf import GGUFReader
+    except ImportError as error:
+        raise ImportError(f"expected the gguf package to read {path}, got none; install headrace[gguf]") from error
+    return GGUFReader(path)
