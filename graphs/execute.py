@@ -55,7 +55,6 @@ async def execute(program: Program, plans: Prepared, folder: RunFolder, view: Vi
         finally:
             summary["wall_s"] = time.monotonic() - began
             summary["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            summary["versions"] = versions(program)
             folder.write("summary.json", summary)
     return summary
 
@@ -89,6 +88,7 @@ async def _run_phases(
                 program.parts.load()
             with view.opening("compiling the engine"):
                 await stack.enter_async_context(program.parts.engine)
+        summary["versions"] = versions(program)
         for phase, plan in plans:
             lag = LoopLag()
             run = Run(plan, recorder=recorder, watchers=(folder, view), lag=lag)

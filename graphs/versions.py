@@ -7,8 +7,10 @@ from typing import Any
 
 import jax
 import numpy as np
+from flax import nnx
 
 from graphs.program import Program
+from stages.models.transformer import Transformer
 from stages.records import Message
 
 _PACKAGES = (
@@ -18,7 +20,7 @@ _PACKAGES = (
 
 
 def versions(program: Program) -> dict[str, Any]:
-    """Collect them."""
+    """Collect them, before training changes the weights."""
     devices = jax.devices()
     found: dict[str, Any] = {
         "python": platform.python_version(),
@@ -27,12 +29,20 @@ def versions(program: Program) -> dict[str, Any]:
         "packages": {name: metadata.version(name) for name in _PACKAGES},
     }
     if program.parts is not None:
-        found["model"] = _hash(program.parts.model.config.model_dump_json())
+        found["model"] = _model_hash(program.parts.model)
         chat = program.parts.chat
         # Through the protocol alone: what every id reads as, and what a question with every tool is rendered to.
         found["tokenizer"] = _hash("\0".join(chat.decode(np.array([index])) for index in range(chat.vocab_size)))
         found["template"] = _hash(repr(chat.open([Message("user", "1")], program.parts.tools).tolist()))
     return found
+
+
+def _model_hash(model: Transformer) -> str:
+    """Hash of shape and weights."""
+    digest = hashlib.blake2b(model.config.model_dump_json().encode(), digest_size=8)
+    for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)):
+        digest.update(np.ascontiguousarray(leaf).data)
+    return digest.hexdigest()
 
 
 def _hash(text: str) -> str:

@@ -18,6 +18,7 @@ from graphs.program import Phase
 _REFRESH_S = 0.25
 _LINE_EVERY_S = 5.0
 _SHADES = {"work": "green", "input": "bright_black", "ticket": "magenta", "pool": "yellow", "output": "red"}
+_LABELS = {"work": "work", "input": "no input", "ticket": "no ticket", "pool": "no pool", "output": "no room"}
 _COLUMNS = (
     ("loss", "loss", "{:.3f}"), ("reward_mean", "reward", "{:.3f}"), ("success", "success", "{:.1%}"),
     ("lag_mean", "lag", "{:.2f}"), ("goodput", "goodput", "{:.0%}"), ("tokens_per_second", "tok/s", "{:,.0f}"),
@@ -35,7 +36,7 @@ class View:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._row: Mapping[str, Any] = {}
-        self._rates: dict[str, float] = {}
+        self._warned: set[str] = set()
         self._phase: Phase | None = None
         self._run: Run | None = None
         self._began = self._printed = 0.0
@@ -55,6 +56,7 @@ class View:
     def showing(self, phase: Phase, run: Run) -> Generator[None]:
         """Show a phase while it runs."""
         self._phase, self._run, self._row = phase, run, {}
+        self._warned.clear()
         self._began = self._printed = time.monotonic()
         self.say(phase.title)
         if not self._console.is_terminal:
@@ -73,13 +75,19 @@ class View:
     def reported(self, node: str, row: Mapping[str, Any]) -> None:
         """Keep the newest row; print it where nothing is live and enough time has passed."""
         self._row = row
-        if row.get("warning"):
-            self.say(f"  warning: {row['warning']}")
+        self._warn(str(row.get("warning") or ""))
         now = time.monotonic()
         if self._console.is_terminal or now - self._printed < _LINE_EVERY_S:
             return
         self._printed = now
         self.say(f"  {self._progress()}  {_metrics(row)}")
+
+    def _warn(self, text: str) -> None:
+        """Print a warning the first time its kind occurs in a phase."""
+        kind = "".join(character for character in text if not character.isdigit())
+        if kind and kind not in self._warned:
+            self._warned.add(kind)
+            self.say(f"  warning: {text} (said once)")
 
     def finished(self, phase: Phase, outcome: Summary, summary: Mapping[str, Any]) -> None:
         """Print how a phase ended."""
@@ -120,7 +128,8 @@ def _table(summary: Summary) -> Table:
     table = Table(box=None, padding=(0, 2), header_style="bold")
     for heading, justify in (("stage", "left"), ("in", "right"), ("/s", "right"), ("waiting", "right"), ("dropped", "right")):
         table.add_column(heading, justify=justify)  # pyright: ignore[reportArgumentType]
-    table.add_column("time: work, no input, no ticket, no pool, no room")
+    legend = [part for state, label in _LABELS.items() for part in ((label, _SHADES[state]), " ")]
+    table.add_column(Text.assemble("time: ", *legend))
     for name, node in summary.nodes.items():
         count = node.taken or node.emitted
         dropped = sum(node.dropped.values())
@@ -131,7 +140,7 @@ def _table(summary: Summary) -> Table:
 
 def _shares(shares: Mapping[Any, float], width: int = 40) -> Text:
     text = Text()
-    for state in ("work", "input", "ticket", "pool", "output"):
+    for state in _LABELS:
         text.append("█" * round(shares[state] * width), style=_SHADES[state])
     text.append(f" {shares['work']:.0%}")
     return text

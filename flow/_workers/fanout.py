@@ -1,7 +1,9 @@
 """Workers of a repeat and of a group: the two ends of a pair. The repeat opens groups, the group waits for their members."""
 
 from .._core.channel import Channel
+from .._core.item import Item
 from .._core.state import NodeState
+from .._item import Gathered
 from .hands import Hands, flow_id
 
 
@@ -73,7 +75,7 @@ class Barrier:
                     self._state.absorb(node, self._state.lease(node))
                 elif node.ready and node.output.fits([node.ready[0]]):
                     item = node.ready[0]
-                    self._hands.lane.enter("work", flows=[flow_id(item.path)], args={"birth": item.birth})
+                    self._hands.lane.enter("work", flows=_arrows(item), args={"birth": item.birth})
                     self._state.release_ready(node)
                     self._hands.host.committed(node.spec.name, [item.value])
                 else:
@@ -83,3 +85,10 @@ class Barrier:
                     await self._hands.parker.wait()
         finally:
             node.output.producers.leave(self._hands.parker)
+
+
+def _arrows(item: Item) -> list[int]:
+    """Arrows that end in a gathered group: its members', and its own, which goes on."""
+    gathered: Gathered[object] = item.value
+    size = len(gathered.members) + len(gathered.failures)
+    return [flow_id(item.path), *(flow_id((*item.path, index)) for index in range(size))]
