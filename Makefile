@@ -45,7 +45,7 @@ bench: $(READY) ## run every benchmark; the last line of each is its result as J
 	@set -e; for file in tests/bench/*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
 
 soak: $(READY) ## run the tests that take long
-	$(BIN)/pytest --durations=10 -m soak || { [ $$? -eq 5 ] && echo "no test is marked soak"; }
+	$(BIN)/pytest --durations=10 -rP -m soak || { [ $$? -eq 5 ] && echo "no test is marked soak"; }
 
 docs: $(READY) ## check that the pages speak of what exists
 	$(BIN)/pytest tests/house/test_docs.py

@@ -152,7 +152,7 @@ def _program(command: str, arguments: list[str]) -> tuple[Program, Options]:
         return _users_program(command, name, rest)
     entry = find(name)
     config, options = _parsed(f"headrace {command} {name}", entry.config, rest, default=entry.default)
-    return entry.make(config), options
+    return dataclasses.replace(entry.make(config), name=name), options
 
 
 def _users_program(command: str, name: str, arguments: list[str]) -> tuple[Program, Options]:
