@@ -17,6 +17,7 @@ from graphs.program import Program, evaluation, training, warm_start
 from graphs.sft import SftConfig
 from stages.agents.sampling import SamplingConfig
 from stages.agents.tool_agent import ToolAgent
+from stages.envs.environment import opening_messages
 from stages.envs.tool_env import ToolEnv
 from stages.models.config import ModelConfig
 from stages.models.transformer import Transformer
@@ -100,6 +101,7 @@ def calculator(config: CalculatorConfig) -> Program:
         chat=CompactChat([tool]),
         agent=ToolAgent(),
         make_env=lambda task: ToolEnv([tool]),
+        opening=opening_messages,
         tools=(tool,),
         reward=exact_answer,
         train=arithmetic_tasks(config.tasks, 0, config.num_train_tasks, "train"),

@@ -20,11 +20,10 @@ import tyro
 from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
-# Before JAX starts: two devices' worth of threads keep collectives alive on small machines, and notices of absent packages say
-# nothing here.
+# Before transformers is imported: its notices of absent packages say nothing here.
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
-from flow import BuildError, Graph
+from flow import BuildError, FlowError, Graph
 from graphs.catalogue import CATALOGUE, find
 from graphs.execute import check_prompts, execute, prepare
 from graphs.program import Phase, Program
@@ -223,9 +222,11 @@ def _refuse(text: str) -> NoReturn:
 
 
 def _fail(error: BaseException) -> NoReturn:
-    """A run that failed: the error of the stage first, where it came from below."""
+    """A run that failed: the line that says so, then where the stage's own error came from."""
     console = Console(stderr=True, soft_wrap=True)
-    console.print(f"headrace: {error}", highlight=False, markup=False)
-    if error.__cause__ is not None:
-        console.print("".join(traceback.format_exception(error.__cause__)), highlight=False, markup=False)
+    cause = error.__cause__ or (None if isinstance(error, FlowError) else error)
+    if cause is not None:
+        console.print("".join(traceback.format_exception(cause)).rstrip(), highlight=False, markup=False)
+    notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
+    console.print(f"headrace: {error}{notes}", highlight=False, markup=False)
     raise SystemExit(1)

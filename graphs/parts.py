@@ -9,7 +9,7 @@ from graphs.engine_trace import EngineTrace
 from stages.agents.agent import Agent
 from stages.envs.environment import Environment
 from stages.models.transformer import Transformer
-from stages.records import Task, Weights
+from stages.records import Message, Task, Weights
 from stages.rewards.stage import RewardFunction, Rewards
 from stages.rollout.engine import Engine
 from stages.text.chat import Chat, ToolSpec
@@ -27,6 +27,7 @@ class Parts:
         chat: format of conversations.
         agent: holds them.
         make_env: makes the environment of one episode.
+        opening: the messages a conversation on a task begins with.
         tools: what environments show the model.
         reward: scores a finished episode.
         train: tasks to learn from.
@@ -40,6 +41,7 @@ class Parts:
     chat: Chat
     agent: Agent
     make_env: Callable[[Task], Environment]
+    opening: Callable[[Task], Sequence[Message]]
     tools: Sequence[ToolSpec]
     reward: RewardFunction
     train: Sequence[Task]

@@ -19,11 +19,12 @@ from graphs.program import Program, evaluation, supervised, training
 from graphs.sft import SftConfig
 from stages.agents.model_agent import ModelAgent
 from stages.agents.tool_agent import ToolAgent
+from stages.envs.environment import opening_messages
 from stages.envs.task_env import TaskEnv
 from stages.envs.tool_env import ToolEnv
 from stages.models.gguf import describe_gguf, fill_from_gguf
 from stages.records import Task
-from stages.rewards.answers import exact_answer, last_number
+from stages.rewards.answers import exact_answer, last_number, needs_answer, needs_number
 from stages.rollout.config import EngineConfig
 from stages.rollout.engine import Engine
 from stages.tasks.arithmetic import ArithmeticConfig, Split, arithmetic_tasks
@@ -32,6 +33,7 @@ from stages.tasks.jsonl import JsonlTasks
 from stages.text.gguf_tokenizer import load_gguf_tokenizer
 from stages.text.template import TemplateChat
 from stages.tools.calculator import calculator_tool
+from stages.train.config import TrainerConfig
 
 
 class PolicyConfig(BaseModel):
@@ -42,7 +44,7 @@ class PolicyConfig(BaseModel):
     gguf: Path | None = None
     """File of the pretrained model, llama family, with tokenizer and chat template inside. None is refused when a program is
     made: there is no default model."""
-    engine: EngineConfig = EngineConfig(slots=16, context_length=256, prefill_rows=8, prefill_chunk=32)
+    engine: EngineConfig = EngineConfig(slots=32, context_length=256, prefill_rows=8, prefill_chunk=32)
     """Shapes of the engine."""
     system: str | None = None
     """System message of every episode; ``None`` leaves it to the chat template."""
@@ -76,14 +78,14 @@ class _Pretrained(BaseModel):
     """The model and how it meets its tasks."""
     tasks: TasksConfig = TasksConfig()
     """Where tasks come from."""
-    evaluate: EvaluateConfig = EvaluateConfig(num_tasks=64)
+    evaluate: EvaluateConfig = EvaluateConfig(num_tasks=64, max_concurrency=32)
     """Held-out evaluation."""
 
 
 class GrpoProgramConfig(_Pretrained):
     """Evaluation, GRPO, evaluation."""
 
-    grpo: GrpoConfig = GrpoConfig()
+    grpo: GrpoConfig = GrpoConfig(max_concurrency=32, trainer=TrainerConfig(row_length=256))
     """Reinforcement learning."""
 
 
@@ -92,7 +94,7 @@ class SftProgramConfig(_Pretrained):
 
     demonstrations: Path | None = None
     """JSONL file of conversations; ``None`` is refused when the program is made."""
-    sft: SftConfig = SftConfig()
+    sft: SftConfig = SftConfig(trainer=TrainerConfig(row_length=256, learning_rate=1e-5))
     """Supervised training."""
 
 
@@ -148,6 +150,7 @@ def make_parts(config: _Pretrained) -> Parts:
         chat=chat,
         agent=ToolAgent() if tools else ModelAgent(),
         make_env=lambda task: ToolEnv(tools, system=policy.system) if tools else TaskEnv(system=policy.system),
+        opening=lambda task: opening_messages(task, policy.system),
         tools=tools,
         reward=exact_answer if policy.reward == "exact_answer" else last_number,
         train=train,
@@ -156,7 +159,12 @@ def make_parts(config: _Pretrained) -> Parts:
 
 
 def _tasks(config: _Pretrained, path: Path | None, count: int, split: Split) -> Sequence[Task]:
-    return JsonlTasks(path) if path is not None else arithmetic_tasks(config.tasks.arithmetic, config.seed, count, split)
+    check = needs_answer if config.policy.reward == "exact_answer" else needs_number
+    return (
+        JsonlTasks(path, check=check)
+        if path is not None
+        else arithmetic_tasks(config.tasks.arithmetic, config.seed, count, split)
+    )
 
 
 def _given(path: Path | None, name: str, what: str) -> Path:

@@ -7,7 +7,7 @@ neither does a number the policy mentioned on the way.
 import math
 import re
 
-from stages.records import Episode, Status
+from stages.records import Episode, Status, Task
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
@@ -56,6 +56,18 @@ def last_number(episode: Episode) -> float:
     found = _NUMBER.findall(final_text(episode) or "")
     got = _number(found[-1]) if found else None
     return float(got is not None and math.isclose(got, expected, rel_tol=1e-9, abs_tol=0.0))
+
+
+def needs_answer(task: Task) -> str | None:
+    """What keeps a task from being scored by ``exact_answer``, in one line; ``None`` for nothing."""
+    return None if task.answer is not None else "answer: expected a reference answer, got none"
+
+
+def needs_number(task: Task) -> str | None:
+    """What keeps a task from being scored by ``last_number``, in one line; ``None`` for nothing."""
+    if task.answer is None or _number(task.answer.strip()) is None:
+        return f"answer: expected a number, got {task.answer!r}"
+    return None
 
 
 def _reference(episode: Episode) -> str:

@@ -17,6 +17,7 @@ INFRASTRUCTURE = {
     "program.py",
     "run_folder.py",
     "saved.py",
+    "summary.py",
     "versions.py",
     "view.py",
 }
