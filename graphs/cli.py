@@ -23,9 +23,9 @@ from rich.console import Console
 # Before transformers is imported: its notices of absent packages say nothing here.
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
-from flow import BuildError, FlowError, Graph
+from flow import BuildError, FlowError, Graph, Plan
 from graphs.catalogue import CATALOGUE, find
-from graphs.execute import check_prompts, execute, prepare
+from graphs.execute import check_parts, execute, prepare
 from graphs.program import Phase, Program
 from graphs.run_folder import RunFolder
 from graphs.saved import evaluation_of
@@ -92,6 +92,7 @@ def _run(arguments: list[str]) -> Work:
 
 def _executed(program: Program, folder: RunFolder) -> Work:
     plans = prepare(program, folder)
+    _warn(program, [plan for _, plan in plans])
 
     def work() -> None:
         summary = asyncio.run(execute(program, plans, folder, View(Console())))
@@ -111,11 +112,16 @@ _SCORES = (("heldout_before", "before"), ("heldout_after", "after"), ("heldout",
 def _check(arguments: list[str]) -> None:
     program, _ = _program("check", arguments)
     plans = [phase.make(None).build() for phase in program.phases]
-    check_prompts(program)
-    for plan in plans:
-        for warning in plan.warnings:
-            _print(f"warning: {warning}")
+    check_parts(program)
+    _warn(program, plans)
     _print(f"{program.name}: {len(plans)} graph{'s' if len(plans) != 1 else ''} can run")
+
+
+def _warn(program: Program, plans: Sequence[Plan]) -> None:
+    """Say what is allowed and probably not meant."""
+    warnings = [warning for phase in program.phases for warning in phase.warnings]
+    for warning in dict.fromkeys([*warnings, *(warning for plan in plans for warning in plan.warnings)]):
+        _print(f"warning: {warning}")
 
 
 def _draw(arguments: list[str]) -> None:

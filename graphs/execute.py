@@ -28,19 +28,21 @@ def prepare(program: Program, folder: RunFolder) -> Prepared:
 
     Raises:
         BuildError: a graph cannot run.
-        PromptError: a task's prompt does not fit.
+        ValueError: parts do not fit each other, such as a prompt that is longer than the context.
     """
     plans = [(phase, phase.make(folder.path).build()) for phase in program.phases]
-    check_prompts(program)
+    check_parts(program)
     return plans
 
 
-def check_prompts(program: Program) -> None:
-    """Refuse tasks whose prompt the engine could not take.
+def check_parts(program: Program) -> None:
+    """Refuse parts that do not fit each other.
 
     Raises:
-        PromptError: naming them.
+        ValueError: naming what does not.
     """
+    for phase in program.phases:
+        phase.check()
     parts = program.parts
     if parts is not None:
         for tasks in (parts.train, parts.heldout):

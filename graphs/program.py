@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from flow import Graph
 from graphs.evaluate import EvaluateConfig, evaluate
+from graphs.fitting import check_apart, check_demonstrations, check_rows, eviction_warning
 from graphs.grpo import GrpoConfig, grpo
 from graphs.parts import Parts
 from graphs.sft import SftConfig, sft
@@ -35,6 +36,8 @@ class Phase:
         make: makes the graph; the argument is the run's folder, ``None`` where nothing is to be saved.
         total: steps of its collecting sink, or items of its plain one; what progress is measured against.
         main: whether the run's summary speaks of this phase.
+        check: called before anything runs; raises what the user must mend.
+        warnings: what is allowed and probably not meant.
         prepare: awaited before the graph runs.
         result: read after it ran; goes into the summary.
     """
@@ -44,6 +47,8 @@ class Phase:
     make: Callable[[Path | None], Graph]
     total: int | None = None
     main: bool = False
+    check: Callable[[], None] = lambda: None
+    warnings: Sequence[str] = ()
     prepare: Callable[[], Awaitable[None]] = _nothing
     result: Callable[[], Mapping[str, Any]] = field(default=dict[str, Any])
 
@@ -70,7 +75,22 @@ class Program:
 def warm_start(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -> Phase:
     """Supervised training that is not saved: the phases after it start from its weights."""
     title = f"warm start: {config.steps} steps of {config.examples_per_step} of {len(examples)} demonstrations"
-    return Phase("warm_start", title, lambda folder: sft(config, parts, examples), total=config.steps)
+    return Phase(
+        "warm_start",
+        title,
+        lambda folder: sft(config, parts, examples),
+        total=config.steps,
+        check=_sft_check(config, parts, examples),
+    )
+
+
+def _sft_check(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -> Callable[[], None]:
+    def check() -> None:
+        check_demonstrations(examples, parts.chat, parts.tools, config.trainer.row_length)
+        questions = (message.content for example in examples for message in example.messages if message.role == "user")
+        check_apart(questions, parts.heldout, "the demonstrations")
+
+    return check
 
 
 def training(config: GrpoConfig, parts: Parts, *, shuffled: bool = False) -> Phase:
@@ -81,7 +101,14 @@ def training(config: GrpoConfig, parts: Parts, *, shuffled: bool = False) -> Pha
         return graph.replace("rewards", Shuffled(parts.rewards(), config.seed)) if shuffled else graph
 
     title = f"grpo: {config.steps} steps of {config.groups_per_step} groups of {config.group_size}, max_lag {config.max_lag}"
-    return Phase("grpo", title, make, total=config.steps, main=True)
+
+    def check() -> None:
+        check_rows(config.trainer.row_length, parts.engine.context_length)
+        check_apart((task.prompt for task in parts.train), parts.heldout, "the training tasks")
+
+    evicted = eviction_warning(config.max_concurrency, parts.engine.config.slots, config.sampling.max_turns)
+    warnings = () if evicted is None else (evicted,)
+    return Phase("grpo", title, make, total=config.steps, main=True, check=check, warnings=warnings)
 
 
 def supervised(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -> Phase:
@@ -91,7 +118,7 @@ def supervised(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -
     def make(folder: Path | None) -> Graph:
         return sft(config, parts, examples, None if folder is None else CheckpointStore(folder / "checkpoints"))
 
-    return Phase("sft", title, make, total=config.steps, main=True)
+    return Phase("sft", title, make, total=config.steps, main=True, check=_sft_check(config, parts, examples))
 
 
 def evaluation(name: str, config: EvaluateConfig, parts: Parts, *, main: bool = False) -> Phase:
@@ -108,4 +135,4 @@ def evaluation(name: str, config: EvaluateConfig, parts: Parts, *, main: bool = 
         return {name: score.success, f"{name}_detail": score}
 
     title = f"{name.replace('_', ' ')}: {wanted} episodes on {len(parts.heldout)} held-out tasks"
-    return Phase(name, title, make, len(parts.heldout), main, parts.load_engine, result)
+    return Phase(name, title, make, len(parts.heldout), main, prepare=parts.load_engine, result=result)

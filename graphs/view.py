@@ -68,6 +68,7 @@ class View:
                 yield
             finally:
                 task.cancel()
+                task.add_done_callback(self._refreshed)
 
     def committed(self, node: str, values: Sequence[Any]) -> None:
         """Nothing: the counts are read from the run."""
@@ -94,6 +95,11 @@ class View:
         result = f", {summary[phase.name]:.1%} success" if phase.name in summary else ""
         last = f", {_metrics(self._row)}" if "step" in self._row else ""
         self.say(f"  {outcome.status} in {outcome.seconds:.1f} s{result}{last}")
+
+    def _refreshed(self, task: "asyncio.Task[None]") -> None:
+        """The live table is gone: if it broke, say so; the run itself went on."""
+        if not task.cancelled() and task.exception() is not None:
+            self.say(f"the live view broke: {task.exception()!r}")
 
     async def _refresh(self, live: Live) -> None:
         while True:

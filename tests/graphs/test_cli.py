@@ -1,5 +1,6 @@
 """Everything a user can get wrong is told at the start, with exit status 2, and leaves nothing behind."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,17 @@ def broken() -> Graph:
     loud = graph.stage("loud", shout)
     kept = graph.sink("kept", keep)
     words >> lengths >> loud >> kept
+    return graph
+
+async def fall(text: str, context: Context) -> str:
+    raise OSError("the server is gone")
+
+def failing() -> Graph:
+    graph = Graph("words")
+    words = graph.source("words", ["a", "bc"])
+    loud = graph.stage("loud", fall)
+    kept = graph.sink("kept", keep)
+    words >> loud >> kept
     return graph
 
 def fine() -> Graph:
@@ -119,3 +131,35 @@ def test_a_used_run_name_is_refused(own: Path, capsys: pytest.CaptureFixture[str
 
 def test_a_run_that_is_not_there_cannot_be_evaluated(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "config.json" in refused(capsys, "eval", "runs/none")
+
+
+def test_parts_that_do_not_fit_each_other_are_refused(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Held-out questions among the demonstrations, rows shorter than an episode: found before anything runs."""
+    assert "not among the demonstrations" in refused(capsys, "check", "calculator", "--tasks.heldout-share", "0.5")
+    assert "raise row_length" in refused(capsys, "check", "calculator", "--grpo.trainer.row-length", "32")
+    assert "that cannot be used" in refused(capsys, "check", "calculator", "--warm-start.trainer.row-length", "20")
+
+
+def test_conversations_beyond_the_slots_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", "calculator", "--engine.slots", "64", "--engine.prefill-rows", "16"])
+    assert "the same seed may give other numbers" in capsys.readouterr().out
+
+
+def test_tasks_that_could_not_be_scored_are_refused(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """S106: no answer, or none that is a number where numbers are compared."""
+    (own / "tasks.jsonl").write_text('{"id": "a", "prompt": "1+1", "answer": "2"}\n{"id": "b", "prompt": "who?"}\n')
+    (own / "model.gguf").write_bytes(b"")
+    text = refused(capsys, "run", "grpo", "--policy.gguf", "model.gguf", "--tasks.train", "tasks.jsonl")
+    assert "expected a number, got None" in text
+
+
+def test_a_failed_run_exits_with_1_and_its_summary_says_why(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """S10: a fatal error is never a clean end."""
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "own.py:failing", "--options.name", "failed"])
+    assert ended.value.code == 1
+    assert "OSError: the server is gone" in capsys.readouterr().err
+    summary = json.loads((own / "runs" / "failed" / "summary.json").read_text())
+    assert summary["status"] == "failed"
+    assert "stage 'loud' failed at item 0" in summary["error"]
+    assert summary["stages"]["loud"]["failures"] == {"OSError": ["OSError: the server is gone"]}

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 LAYERS = {"flow": 0, "stages": 1, "graphs": 2}
 FLOW_MAY_IMPORT = {"flow", "anyio", "msgspec", "perfetto", "google.protobuf"}
 """The protobuf runtime comes with perfetto, whose message classes are made of it."""
-FREE_FOR_ALL = {"records", "policy"}
+FREE_FOR_ALL = {"records", "policy", "cancellation"}
 ALLOWED = {
     ("agents", "envs"): "an agent talks with an environment",
     ("agents", "text"): "an agent renders messages and parses calls",

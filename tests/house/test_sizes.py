@@ -12,6 +12,7 @@ INFRASTRUCTURE = {
     "cli.py",
     "engine_trace.py",
     "execute.py",
+    "fitting.py",
     "parts.py",
     "pretrained.py",
     "program.py",

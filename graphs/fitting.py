@@ -1,0 +1,74 @@
+"""Checks of a program's parts against each other, before anything runs. Each raises one error that lists what does not fit."""
+
+from collections.abc import Iterable, Sequence
+
+from stages.records import Example, Task
+from stages.text.chat import Chat, ToolSpec
+from stages.text.demonstrations import demonstrate
+
+
+def check_apart(taught: Iterable[str], heldout: Sequence[Task], what: str) -> None:
+    """Refuse held-out tasks whose question is also learned from.
+
+    Args:
+        taught: the questions that are learned from.
+        heldout: tasks to evaluate on.
+        what: what ``taught`` is, for the message.
+
+    Raises:
+        ValueError: naming the first ten.
+    """
+    known = set(taught)
+    shared = [task for task in heldout if task.prompt in known]
+    if shared:
+        raise ValueError(
+            f"expected held-out tasks whose questions are not among {what}; got {len(shared)} that are: "
+            + ", ".join(task.id for task in shared[:10])
+            + "; take them out of one of the two"
+        )
+
+
+def check_rows(row_length: int, context_length: int) -> None:
+    """Refuse rows that could not hold an episode.
+
+    Raises:
+        ValueError: rows are shorter than the engine's context.
+    """
+    if row_length < context_length:
+        raise ValueError(
+            f"expected rows that hold the longest episode, engine.context_length={context_length} tokens; got "
+            f"trainer.row_length={row_length}; raise row_length or lower context_length"
+        )
+
+
+def check_demonstrations(examples: Sequence[Example], chat: Chat, tools: Sequence[ToolSpec], row_length: int) -> None:
+    """Refuse demonstrations that cannot be written, or are longer than a row.
+
+    Raises:
+        ValueError: naming the first ten.
+    """
+    offenders: list[str] = []
+    for example in examples:
+        try:
+            length = len(demonstrate(example, chat, tools, birth=0, member=0).ids)
+        except ValueError as error:
+            offenders.append(f"{example.id}: {error}")
+            continue
+        if length > row_length:
+            offenders.append(f"{example.id}: {length} tokens")
+    if offenders:
+        shown = "\n  ".join(offenders[:10])
+        raise ValueError(
+            f"expected demonstrations of at most trainer.row_length={row_length} tokens; got {len(offenders)} that cannot be "
+            f"used:\n  {shown}\nshorten or remove them, or raise row_length"
+        )
+
+
+def eviction_warning(max_concurrency: int, slots: int, max_turns: int) -> str | None:
+    """What to say of more conversations at once than the engine can keep; ``None`` for nothing."""
+    if max_concurrency <= slots or max_turns == 1:
+        return None
+    return (
+        f"{max_concurrency} conversations at once over {slots} engine slots: which of them lose their cache between turns "
+        "depends on timing, so the same seed may give other numbers; raise engine.slots or lower max_concurrency to have them repeat"
+    )
