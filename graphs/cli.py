@@ -7,13 +7,12 @@ import asyncio
 import dataclasses
 import datetime
 import difflib
-import importlib.util
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, get_type_hints
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 import tyro
@@ -23,10 +22,11 @@ from rich.console import Console
 # Before transformers is imported: its notices of absent packages say nothing here.
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
-from flow import BuildError, FlowError, Graph, Plan
+from flow import BuildError, FlowError, Plan
 from graphs.catalogue import CATALOGUE, find
 from graphs.execute import check_parts, execute, prepare
-from graphs.program import Phase, Program
+from graphs.own import load_function, make_program
+from graphs.program import Program
 from graphs.run_folder import RunFolder
 from graphs.saved import evaluation_of
 from graphs.view import View
@@ -67,6 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if command is None:
         near = difflib.get_close_matches(given[0], commands, 1)
         _refuse(f"expected one of {', '.join(commands)}, got '{given[0]}'" + (f"; did you mean '{near[0]}'?" if near else ""))
+    if given[1:] and given[1] in ("-h", "--help"):
+        _print(USAGE)
+        raise SystemExit(0)
     if len(given) < 2:
         _refuse(f"expected a name after '{given[0]}', got nothing; headrace --help lists them")
     try:
@@ -86,7 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(arguments: list[str]) -> Work:
     program, options = _program("run", arguments)
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    folder = RunFolder(options.folder / (options.name or f"{program.name}-{stamp}"))
+    name = options.name or f"{program.name}-{stamp}"
+    if Path(name).name != name:
+        raise ValueError(f"expected the name of a folder, got '{name}', in --options.name; choose where with --options.folder")
+    folder = RunFolder(options.folder / name)
     return _executed(program, folder)
 
 
@@ -135,6 +141,10 @@ def _draw(arguments: list[str]) -> None:
 def _eval(arguments: list[str]) -> Work:
     run, *rest = arguments
     saved = _saved_config(Path(run))
+    if saved["program"] not in CATALOGUE:
+        raise LookupError(
+            f"expected a run of one of {', '.join(CATALOGUE)}, got one of '{saved['program']}'; a graph of your own evaluates itself"
+        )
     entry = find(saved["program"])
     config, _ = _parsed(f"headrace eval {run}", entry.config, rest, saved["config"])
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
@@ -148,42 +158,25 @@ def _saved_config(run: Path) -> dict[str, Any]:
         near = difflib.get_close_matches(run.name, runs, 1)
         hint = f"did you mean '{run.parent / near[0]}'?" if near else "give the folder of a run, such as runs/NAME"
         raise LookupError(f"expected a run with a config.json, got '{run}'; {hint}")
-    return msgspec.json.decode(path.read_bytes())
+    try:
+        return msgspec.json.decode(path.read_bytes())
+    except msgspec.DecodeError as error:
+        raise ValueError(f"expected a JSON config in {path}, got {error}; the file is damaged") from error
 
 
 def _program(command: str, arguments: list[str]) -> tuple[Program, Options]:
     name, *rest = arguments
     if ".py:" in name:
-        return _users_program(command, name, rest)
+        return _own_program(command, name, rest)
     entry = find(name)
     config, options = _parsed(f"headrace {command} {name}", entry.config, rest, default=entry.default)
     return dataclasses.replace(entry.make(config), name=name), options
 
 
-def _users_program(command: str, name: str, arguments: list[str]) -> tuple[Program, Options]:
-    """A function of the user's own: it may take one pydantic config, and gives a graph or a program."""
-    path, _, function_name = name.partition(".py:")
-    spec = importlib.util.spec_from_file_location(Path(path).name, f"{path}.py")
-    if spec is None or spec.loader is None or not Path(f"{path}.py").exists():
-        raise LookupError(f"expected a Python file, got '{path}.py', which does not exist")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        near = difflib.get_close_matches(function_name, dir(module), 1)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
-        raise LookupError(f"expected a function '{function_name}' in {path}.py, got none{hint}")
-    hints = {key: value for key, value in get_type_hints(function).items() if key != "return"}
-    config_type = next(iter(hints.values()), None)
+def _own_program(command: str, name: str, arguments: list[str]) -> tuple[Program, Options]:
+    function, config_type = load_function(name)
     config, options = _parsed(f"headrace {command} {name}", config_type, arguments)
-    made = function() if config_type is None else function(config)
-    if isinstance(made, Graph):
-        phase = Phase(made.name, f"graph {made.name}", lambda folder: made, main=True)
-        return Program(made.name, config, None, (phase,)), options
-    if not isinstance(made, Program):
-        raise LookupError(f"expected a Graph or a Program from {name}, got {type(made).__name__}")
-    return made, options
+    return make_program(name, function, config), options
 
 
 def _parsed(
@@ -194,27 +187,24 @@ def _parsed(
     default: BaseModel | None = None,
 ) -> tuple[Any, Options]:
     """Read settings from the command line. tyro ends with status 2 and the nearest valid key where one is unknown."""
-    if config_type is None:
-        return None, tyro.cli(_named("Settings", options=Options), args=arguments, prog=prog).options
+    config: list[Any] = []
+    if config_type is not None:
+        config.append(("config", Annotated[config_type, tyro.conf.arg(name="")], *_default(config_type, saved, default)))
+    fields = [*config, ("options", Options, dataclasses.field(default_factory=Options))]
+    parsed = tyro.cli(dataclasses.make_dataclass("Settings", fields), args=arguments, prog=prog)
+    return getattr(parsed, "config", None), parsed.options
+
+
+def _default(config_type: type[BaseModel], saved: dict[str, Any] | None, default: BaseModel | None) -> tuple[Any, ...]:
+    """What to start from, as a field of a dataclass; nothing where the config has settings without a default."""
     try:
-        if saved is not None:
-            default = config_type.model_validate(saved)
+        start = config_type.model_validate(saved) if saved is not None else default or config_type()
     except ValidationError as error:
-        lines = [f"  {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        if saved is None and all(fault["type"] == "missing" for fault in error.errors()):
+            return ()
+        lines = [f"  {'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
         raise ValueError("expected a config this version understands, got:\n" + "\n".join(lines)) from error
-    settings = dataclasses.make_dataclass(
-        "Settings",
-        [
-            ("config", Annotated[config_type, tyro.conf.arg(name="")], dataclasses.field(default=default or config_type())),
-            ("options", Options, dataclasses.field(default=Options())),
-        ],
-    )
-    parsed = tyro.cli(settings, args=arguments, prog=prog)
-    return parsed.config, parsed.options
-
-
-def _named(name: str, **fields: Any) -> Any:
-    return dataclasses.make_dataclass(name, [(key, kind, dataclasses.field(default=kind())) for key, kind in fields.items()])
+    return (dataclasses.field(default_factory=lambda: start),)
 
 
 def _print(text: str) -> None:

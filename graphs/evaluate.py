@@ -31,15 +31,16 @@ class EvaluateConfig(BaseModel):
     """Time limits of an episode."""
 
 
-def evaluate(config: EvaluateConfig, parts: Parts, scores: Scores) -> Graph:
+def evaluate(config: EvaluateConfig, parts: Parts, scores: Scores, name: str = "evaluate") -> Graph:
     """Declare an evaluation.
 
     Args:
         config: see ``EvaluateConfig``.
         parts: policy, world and tasks.
         scores: counts the result.
+        name: id of the graph in traces.
     """
-    graph = Graph("evaluate")
+    graph = Graph(name)
     episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, config.sampling, config.limits)
     tasks = graph.source("tasks", Tasks(parts.heldout, config.sampling.seed, shuffle=False, epochs=1))
     attempts = graph.repeat("attempts", tasks, n=config.attempts)

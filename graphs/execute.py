@@ -20,6 +20,7 @@ from graphs.versions import versions
 from graphs.view import View
 from stages.episodes import check_tasks
 
+_ONE_INTERRUPT_S = 0.5
 Prepared = Sequence[tuple[Phase, Plan]]
 
 
@@ -41,9 +42,14 @@ def check_parts(program: Program) -> None:
     Raises:
         ValueError: naming what does not.
     """
+    parts = program.parts
+    if parts is not None and parts.chat.vocab_size > parts.model.config.vocab_size:
+        raise ValueError(
+            f"expected a model with a token for each of the {parts.chat.vocab_size} of its chat format, got "
+            f"model.vocab_size={parts.model.config.vocab_size}; raise it"
+        )
     for phase in program.phases:
         phase.check()
-    parts = program.parts
     if parts is not None:
         for tasks in (parts.train, parts.heldout):
             check_tasks(tasks, parts.chat, parts.tools, parts.engine.context_length, opening=parts.opening)
@@ -121,6 +127,8 @@ class _Execution:
             self._run = None
             so_far = run.summary()
             self._summary["at_work_s"] = self._summary.get("at_work_s", 0.0) + so_far.seconds
+            spent = {"name": phase.name, "status": so_far.status, "seconds": so_far.seconds}
+            self._summary.setdefault("phases", []).append(spent)
             if main:
                 self._summary |= of_phase(self._program, so_far, self._folder, lag)
         if outcome.status == "completed":
@@ -133,11 +141,14 @@ class _Execution:
         """First interrupt: suspend the graph under way, if there is one. Otherwise, and the second time: cancel."""
         loop, main = asyncio.get_running_loop(), asyncio.current_task()
         assert main is not None
-        count = 0
+        count, latest = 0, 0.0
 
         def interrupt() -> None:
-            nonlocal count
-            count += 1
+            # Some senders reach a process twice for one interrupt, as a member of its group and by name.
+            nonlocal count, latest
+            if count and time.monotonic() - latest < _ONE_INTERRUPT_S:
+                return
+            count, latest = count + 1, time.monotonic()
             if count == 1 and self._run is not None:
                 self._run.suspend()
             else:

@@ -70,5 +70,5 @@ def eviction_warning(max_concurrency: int, slots: int, max_turns: int) -> str | 
         return None
     return (
         f"{max_concurrency} conversations at once over {slots} engine slots: which of them lose their cache between turns "
-        "depends on timing, so the same seed may give other numbers; raise engine.slots or lower max_concurrency to have them repeat"
+        "depends on timing, so the same seed may give other numbers; raise engine.slots or lower max_concurrency"
     )

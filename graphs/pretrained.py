@@ -159,6 +159,8 @@ def make_parts(config: _Pretrained) -> Parts:
 
 
 def _tasks(config: _Pretrained, path: Path | None, count: int, split: Split) -> Sequence[Task]:
+    if path is not None:
+        _given(path, f"tasks.{'train' if split == 'train' else 'heldout'}", "a JSONL file of tasks")
     check = needs_answer if config.policy.reward == "exact_answer" else needs_number
     return (
         JsonlTasks(path, check=check)
@@ -170,6 +172,6 @@ def _tasks(config: _Pretrained, path: Path | None, count: int, split: Split) -> 
 def _given(path: Path | None, name: str, what: str) -> Path:
     if path is None:
         raise ValueError(f"expected {what}, got none, in {name}; pass --{name} PATH")
-    if not path.exists():
-        raise ValueError(f"expected {what}, got '{path}', which does not exist, in {name}; check the path")
+    if not path.is_file():
+        raise ValueError(f"expected {what}, got '{path}', which is no file, in {name}; check the path")
     return path

@@ -128,7 +128,7 @@ def evaluation(name: str, config: EvaluateConfig, parts: Parts, *, main: bool = 
 
     def make(folder: Path | None) -> Graph:
         latest[:] = [Scores(wanted)]
-        return evaluate(config, parts, latest[0])
+        return evaluate(config, parts, latest[0], name)
 
     def result() -> dict[str, Any]:
         score = latest[0].score()

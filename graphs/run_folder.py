@@ -1,11 +1,12 @@
 """The folder of a run: metrics, transcripts, trace, checkpoints and the summary. Watches the graphs and writes what they tell.
 
-``metrics.jsonl``: a row for each report of a stage. ``episodes.jsonl``: transcripts of training episodes, up to a bound.
+``metrics.jsonl``: a row for each report of a stage. ``episodes.jsonl``: transcripts, up to a bound.
 ``summary.json``: once, at the end, whatever the end was.
 """
 
 import datetime
 import math
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,6 +37,9 @@ class RunFolder:
         self._step_rows: list[Mapping[str, Any]] = []
         self.episodes: Counter[str] = Counter()
         self.num_sampled = 0
+        above = next(parent for parent in self.path.parents if parent.exists())
+        if not above.is_dir() or not os.access(above, os.W_OK):
+            raise NotADirectoryError(f"expected a folder to write to, got '{above}', above {path}; choose --options.folder")
         if self.path.exists() and any(self.path.iterdir()):
             raise FileExistsError(
                 f"expected a new run folder, got {path}, which has files in it; choose another --options.name, or remove it"
@@ -63,13 +67,17 @@ class RunFolder:
         self.num_sampled = 0
 
     def committed(self, node: str, values: Sequence[Any]) -> None:
-        """Count episodes and write transcripts of scored groups."""
+        """Count episodes; write transcripts of failed ones at once and of the others when they are scored."""
         for value in values:
             if isinstance(value, Episode):
                 self.episodes[value.status.value] += 1
                 self.num_sampled += value.num_sampled
+                if value.status.failed:
+                    self._transcribe(value)
             elif isinstance(value, Group) and node == "rewards":
-                self._transcribe(value)
+                for episode in value.episodes:
+                    if not episode.status.failed:
+                        self._transcribe(episode)
 
     def reported(self, node: str, row: Mapping[str, Any]) -> None:
         """Write a row of metrics."""
@@ -87,28 +95,28 @@ class RunFolder:
         part.replace(path)
         return path
 
-    def _transcribe(self, group: Group) -> None:
-        for episode in group.episodes:
-            if self._left <= 0 or self._phase == "warm_start":
-                return
-            row = {
-                "phase": self._phase,
-                "task": episode.task.id,
-                "birth": episode.birth,
-                "member": episode.member,
-                "status": episode.status.value,
-                "error": episode.error,
-                "reward": episode.reward,
-                "parts": episode.parts,
-                "answer": episode.task.answer,
-                "version": int(episode.versions.max(initial=-1)),
-                "num_sampled": episode.num_sampled,
-                "seconds": episode.seconds,
-                "messages": episode.messages,
-            }
-            line = encode(row) + b"\n"
-            self._left -= len(line)
-            self._transcripts.write(line)
+    def _transcribe(self, episode: Episode) -> None:
+        if self._left <= 0:
+            return
+        row = {
+            "phase": self._phase,
+            "task": episode.task.id,
+            "birth": episode.birth,
+            "member": episode.member,
+            "retry": episode.retry,
+            "status": episode.status.value,
+            "error": episode.error,
+            "reward": episode.reward,
+            "parts": episode.parts,
+            "answer": episode.task.answer,
+            "version": int(episode.versions.max(initial=-1)),
+            "num_sampled": episode.num_sampled,
+            "seconds": episode.seconds,
+            "messages": episode.messages,
+        }
+        line = encode(row) + b"\n"
+        self._left -= len(line)
+        self._transcripts.write(line)
 
 
 def encode(content: Any) -> bytes:

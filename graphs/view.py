@@ -18,10 +18,12 @@ from graphs.program import Phase
 _REFRESH_S = 0.25
 _LINE_EVERY_S = 5.0
 _SHADES = {"work": "green", "input": "bright_black", "ticket": "magenta", "pool": "yellow", "output": "red"}
+_EXPECTED = {"surplus", "group closed", "group dropped", "late"}
+"""Reasons that say nothing is wrong."""
 _LABELS = {"work": "work", "input": "no input", "ticket": "no ticket", "pool": "no pool", "output": "no room"}
 _COLUMNS = (
     ("loss", "loss", "{:.3f}"), ("reward_mean", "reward", "{:.3f}"), ("success", "success", "{:.1%}"),
-    ("lag_mean", "lag", "{:.2f}"), ("goodput", "goodput", "{:.0%}"), ("tokens_per_second", "tok/s", "{:,.0f}"),
+    ("lag_mean", "lag", "{:.2f}"), ("goodput", "goodput", "{:.0%}"), ("sampled_per_second", "sampled/s", "{:,.0f}"),
     ("step_s", "s/step", "{:.2f}"), ("success_so_far", "success so far", "{:.1%}"),
 )  # fmt: skip
 
@@ -43,7 +45,7 @@ class View:
 
     def say(self, text: str) -> None:
         """Print a line above whatever is live."""
-        self._console.print(text, highlight=False, markup=False)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=not self._console.is_terminal)
 
     @contextlib.contextmanager
     def opening(self, what: str) -> Generator[None]:
@@ -81,7 +83,7 @@ class View:
         if self._console.is_terminal or now - self._printed < _LINE_EVERY_S:
             return
         self._printed = now
-        self.say(f"  {self._progress()}  {_metrics(row)}")
+        self.say(f"  {self._progress(row.get('step'))}  {_metrics(row)}")
 
     def _warn(self, text: str) -> None:
         """Print a warning the first time its kind occurs in a phase."""
@@ -95,6 +97,10 @@ class View:
         result = f", {summary[phase.name]:.1%} success" if phase.name in summary else ""
         last = f", {_metrics(self._row)}" if "step" in self._row else ""
         self.say(f"  {outcome.status} in {outcome.seconds:.1f} s{result}{last}")
+        for name, node in outcome.nodes.items():
+            for reason, count in {**node.dropped, **node.lost}.items():
+                if reason not in _EXPECTED:
+                    self.say(f"  {name}: {count} dropped, {reason}")
 
     def _refreshed(self, task: "asyncio.Task[None]") -> None:
         """The live table is gone: if it broke, say so; the run itself went on."""
@@ -122,9 +128,10 @@ class View:
         grid.add_row(ProgressBar(total=max(total, 1), completed=done, width=40), Text(self._progress()))
         return grid
 
-    def _progress(self) -> str:
+    def _progress(self, step: int | None = None) -> str:
         assert self._run is not None
-        done, total = self._done(self._run.summary()), self._phase.total if self._phase else None
+        done = self._done(self._run.summary()) if step is None else step
+        total = self._phase.total if self._phase else None
         spent = time.monotonic() - self._began
         left = f", {_clock(spent / done * (total - done))} left" if total and done else ""
         return f"{done}{f'/{total}' if total else ''} in {_clock(spent)}{left}"
@@ -153,6 +160,8 @@ def _shares(shares: Mapping[Any, float], width: int = 40) -> Text:
 
 
 def _metrics(row: Mapping[str, Any]) -> str:
+    if row.get("lag_max") is not None and row.get("step_s"):
+        row = {**row, "sampled_per_second": row["sampled_tokens"] / row["step_s"]}
     return "  ".join(f"{label} {form.format(row[key])}" for key, label, form in _COLUMNS if row.get(key) is not None)
 
 

@@ -120,7 +120,7 @@ def test_a_prompt_longer_than_the_context_is_told_and_nothing_is_written(own: Pa
 
 def test_a_model_that_is_not_there_is_told(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--policy.gguf PATH" in refused(capsys, "run", "smollm2")
-    assert "does not exist" in refused(capsys, "run", "smollm2", "--policy.gguf", "nowhere.gguf")
+    assert "is no file" in refused(capsys, "run", "smollm2", "--policy.gguf", "nowhere.gguf")
 
 
 def test_a_used_run_name_is_refused(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
