@@ -143,7 +143,8 @@ def _eval(arguments: list[str]) -> Work:
     saved = _saved_config(Path(run))
     if saved["program"] not in CATALOGUE:
         raise LookupError(
-            f"expected a run of one of {', '.join(CATALOGUE)}, got one of '{saved['program']}'; a graph of your own evaluates itself"
+            f"expected a run of one of {', '.join(CATALOGUE)}, got one of '{saved['program']}'; "
+            "what a graph of your own learned is for your own code to evaluate"
         )
     entry = find(saved["program"])
     config, _ = _parsed(f"headrace eval {run}", entry.config, rest, saved["config"])
