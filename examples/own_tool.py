@@ -66,9 +66,10 @@ def rivers(config: RiversConfig) -> Program:
         heldout=tasks[4:],
     )
     sampling = SamplingConfig(max_tokens_per_turn=8, max_turns=2)
+    trainer = TrainerConfig(row_length=64)
     grpo = GrpoConfig(
-        steps=config.steps, groups_per_step=4, group_size=4, max_concurrency=16, sampling=sampling, trainer=TrainerConfig(row_length=64)
-    )  # fmt: skip
+        steps=config.steps, groups_per_step=4, group_size=4, max_concurrency=16, sampling=sampling, trainer=trainer
+    )
     held_out = EvaluateConfig(num_tasks=2, sampling=sampling)
     return Program("rivers", config, parts, (training(grpo, parts), evaluation("heldout", held_out, parts)), max_lag=0)
 

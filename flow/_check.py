@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
+from ._check_calls import calls
 from ._check_values import capacities, settings, tickets
 from ._errors import BuildError, Fault
 from ._limits import Capacity, Threads
@@ -17,11 +18,12 @@ def check(spec: Spec, twice: Sequence[NodeSpec | CellSpec]) -> Plan:
     """Prove a graph.
 
     Raises:
-        BuildError: with every fault, root causes first: names, ports, cycles, types, pairs, cells, settings, capacities. What
-            follows the edges of the graph is looked at only where these are sound, since the rest would be echoes.
+        BuildError: with every fault, root causes first: names, ports, cycles, calls, types, pairs, cells, settings,
+            capacities. What follows the edges of the graph is looked at only where these are sound, since the rest would be
+            echoes.
     """
     shape = [*_names(spec, twice), *_ports(spec), *_cycles(spec)]
-    faults = [*shape, *_types(spec)]
+    faults = [*shape, *calls(spec), *_types(spec)]
     if not shape:
         faults += [*_pairs(spec), *_cells(spec)]
     faults += settings(spec)

@@ -74,6 +74,9 @@ def _policies(spec: Spec, node: NodeSpec) -> Iterator[Fault]:
     if isinstance(final, Drop | Emit):
         yield from _least(f"{path}.on_error.most", final.most, 0, node.where)
         yield from _least(f"{path}.on_error.of", final.of, 1, node.where)
+    if node.budget is not None:
+        yield from _least(f"{path}.budget.most", node.budget[0], 0, node.where)
+        yield from _least(f"{path}.budget.of", node.budget[1], 1, node.where)
     if isinstance(node.missing, Retry):
         yield from _least(f"{path}.missing.times", node.missing.times, 0, node.where)
         if node.missing.then not in ("drop", "shrink"):
@@ -82,7 +85,7 @@ def _policies(spec: Spec, node: NodeSpec) -> Iterator[Fault]:
                 "say what becomes of the group: Retry(1, then='drop')",
             )  # fmt: skip
     if isinstance(node.missing, Shrink):
-        yield from _least(f"{path}.missing.min_members", node.missing.min_members, 1, node.where)
+        yield from _least(f"{path}.missing.min_members", node.missing.min_members, 0, node.where)
 
 
 def _pools(spec: Spec, node: NodeSpec) -> Iterator[Fault]:

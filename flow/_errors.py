@@ -3,7 +3,7 @@
 FlowError
 ├── BuildError          (ValueError)    the graph cannot run; all faults at once
 ├── StageFailed         (RuntimeError)  a stage failed an item and its policy is to end the run
-├── BudgetExceeded      (RuntimeError)  a stage dropped more items than its policy allows
+├── BudgetExceeded      (RuntimeError)  a node failed more items, or dropped more groups, than it may
 ├── DeadlineExceeded    (TimeoutError)  one attempt took longer than its deadline: that item's failure
 ├── CancelledInside     (RuntimeError)  user code raised a cancellation nobody asked for: that item's failure
 ├── Stalled             (TimeoutError)  nothing was committed for too long; carries the report
@@ -69,14 +69,11 @@ class StageFailed(FlowError, RuntimeError):
 
 
 class BudgetExceeded(FlowError, RuntimeError):
-    """Raised by a run when a stage dropped too large a share of its items, as when the server behind it is down."""
+    """Raised by a run when too large a share of the items of a node came to nothing, as when the server behind it is down."""
 
-    def __init__(self, node: str, dropped: int, recent: int, most: int, of: int, last: str) -> None:
+    def __init__(self, node: str, got: str, expected: str, last: str, remedy: str) -> None:
         self.node = node
-        super().__init__(
-            f"stage '{node}' dropped {dropped} of its last {recent} items; its budget is {most} (Drop(most={most}, of={of})). "
-            f"The last reason was: {last}. Repair what the stage calls, or raise the budget."
-        )
+        super().__init__(f"node '{node}' {got}; expected {expected}. The last reason was: {last}. {remedy}.")
 
 
 class DeadlineExceeded(FlowError, TimeoutError):

@@ -14,13 +14,14 @@ from ._draw import draw
 from ._item import Failed, Filtered, Gathered, Many
 from ._limits import Capacity, Collect, Freshness, Inline, Placement
 from ._plan import Plan
-from ._policy import Fail, Missing, OnError
+from ._policy import Budget, Fail, Missing, OnError
 from ._spec import CellSpec, EdgeSpec, FeedbackSpec, NodeSpec, Order, Spec, caller
 from ._types import UNTYPED, drawn_by, hints_of
 
 _SETTINGS = {
     "workers": "workers", "order": "order", "needs": "needs", "reads": "reads", "deadline_s": "deadline_s",
-    "on_error": "on_error", "placement": "placement", "n": "size", "missing": "missing", "collect": "collect",
+    "on_error": "on_error", "placement": "placement", "n": "size", "missing": "missing",
+    "budget": "budget", "collect": "collect",
 }  # fmt: skip
 """What ``with_`` may change, and the field of the spec that holds it."""
 
@@ -44,6 +45,7 @@ class Settings(TypedDict, total=False):
     reads: "Cell[Any] | None"
     deadline_s: float | None
     on_error: OnError
+    budget: Budget | None
     placement: Placement
 
 
@@ -135,6 +137,7 @@ class Graph:
         reads: Cell[Any] | None = None,
         deadline_s: float | None = None,
         on_error: OnError = Fail(),
+        budget: Budget | None = (50, 100),
         placement: Placement = Inline(),
     ) -> Node[Any, Any]:
         """Declare a stage: ``work(value, context)``, async or not, a function or an object with state.
@@ -150,6 +153,9 @@ class Graph:
             reads: cell whose version stamps the items when they are dispatched.
             deadline_s: seconds an attempt may take; ``None`` for no deadline.
             on_error: what happens to an item whose attempt raised.
+            budget: (most, of): the run ends with ``BudgetExceeded`` when more than ``most`` of the last ``of`` outcomes were
+                ``Failed``, or, on a line with tickets, when ``of`` in a row gave nothing. ``Drop`` and ``Emit`` bring limits
+                of their own for failures. ``None`` for no limit.
             placement: where synchronous work runs.
         """
         takes, gives = hints_of(work)
@@ -167,6 +173,7 @@ class Graph:
                 deadline_s,
                 on_error,
                 placement,
+                budget=budget,
                 where=caller(),
             )
         )
@@ -176,16 +183,20 @@ class Graph:
         gives = self._nodes[upstream.name].gives if upstream.name in self._nodes else UNTYPED
         return self._node(NodeSpec(name, "repeat", None, gives, gives, size=n, where=caller()))
 
-    def group(self, name: str, upstream: Node[Any, T], *, missing: Missing = "drop") -> Node[T, Gathered[T]]:
+    def group(
+        self, name: str, upstream: Node[Any, T], *, missing: Missing = "drop", budget: Budget | None = (50, 100)
+    ) -> Node[T, Gathered[T]]:
         """Declare a barrier: the members of each group of the repeat before it leave together.
 
         Args:
             name: its id.
             upstream: the node whose outputs it gathers.
             missing: what happens to a group a member of which failed.
+            budget: (most, of): the run ends with ``BudgetExceeded`` when more than ``most`` of the last ``of`` groups were
+                dropped. Those that became too old do not count: they age only while steps are completed. ``None`` for no limit.
         """
         takes = self._nodes[upstream.name].gives if upstream.name in self._nodes else UNTYPED
-        return self._node(NodeSpec(name, "group", None, takes, Gathered[takes], missing=missing, where=caller()))
+        return self._node(NodeSpec(name, "group", None, takes, Gathered[takes], missing=missing, budget=budget, where=caller()))
 
     @overload
     def sink(
@@ -214,7 +225,7 @@ class Graph:
         if collect is None:
             takes, gives = hints_of(work)
         else:
-            takes, gives = hints_of(work.add)[0], hints_of(work.finish)[1]
+            takes, gives = _collected(work)
         return self._node(
             NodeSpec(name, "sink", work, takes, gives, on_error=on_error, placement=placement, collect=collect, where=caller())
         )
@@ -225,8 +236,8 @@ class Graph:
         Args:
             name: its id.
             of: type of the values.
-            load: awaited with (value, version); a version is in force when it returns. ``None``: at once. The initial value
-                is in force without it.
+            load: awaited with (value, version); a version is in force when it returns. The initial value is version 0 and is
+                loaded before anything else happens. ``None``: at once.
         """
         cell = CellSpec(name, of, load, caller())
         if name in self._cells:
@@ -270,9 +281,7 @@ class Graph:
             raise ValueError(f"expected a node with a stage, got the {node.kind} {self.name}.{name}; change it with with_")
         if node.kind == "source":
             return self._changed(replace(node, stage=work, gives=drawn_by(work), where=caller()))
-        collects = node.collect is not None
-        takes = hints_of(work.add)[0] if collects else hints_of(work)[0]
-        gives = hints_of(work.finish if collects else work)[1]
+        takes, gives = hints_of(work) if node.collect is None else _collected(work)
         return self._changed(replace(node, stage=work, takes=takes, gives=gives, where=caller()))
 
     def with_(self, name: str, **changes: Any) -> "Graph":
@@ -330,3 +339,8 @@ class Graph:
         graph._edges, graph._cells = dict(self._edges), dict(self._cells)
         graph._feedback, graph._twice = list(self._feedback), list(self._twice)
         return graph
+
+
+def _collected(work: Any) -> tuple[Any, Any]:
+    """What a collector takes and gives. A method it lacks says nothing here and is a fault when the graph is built."""
+    return hints_of(getattr(work, "add", None))[0], hints_of(getattr(work, "finish", None))[1]

@@ -24,10 +24,17 @@ class Filtered:
 
 @dataclass(frozen=True)
 class Failed(Generic[T_co]):
-    """Returned by a stage whose item failed but is still worth handing on. A barrier counts the member as failed."""
+    """Returned by a stage whose item failed but is still worth handing on. A barrier counts the member as failed.
+
+    Attributes:
+        value: what goes on, marked as failed.
+        reason: one of few words: outcomes are counted by it.
+        detail: one line for people.
+    """
 
     value: T_co
     reason: str
+    detail: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,9 +46,11 @@ class Gathered(Generic[T_co]):
         members: values of the members that succeeded, in member order.
         failures: reason of each member that is missing or failed, in member order.
         closed: why the group was closed.
+        failed: values of the members that failed and had one (``Failed``, or made by ``Emit``), in member order.
     """
 
     birth: int
     members: tuple[T_co, ...]
     failures: tuple[str, ...]
     closed: Literal["full", "shrunk"]
+    failed: tuple[T_co, ...] = ()

@@ -1,6 +1,8 @@
 """Waiting, for workers: a parker sleeps until somebody calls it. Conditions are checked again after every wake-up."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 
 class Parker:
@@ -26,6 +28,21 @@ class Parker:
             finally:
                 self._future = None
         self._woken = False
+
+
+async def outlast(futures: "Sequence[asyncio.Future[Any]]") -> asyncio.CancelledError | None:
+    """Wait until all are done, whatever cancels the waiting meanwhile: for what must not be left half done.
+
+    Returns:
+        The last cancellation that came, which the caller lets go on once nothing is half done; ``None`` if none came.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while pending := [future for future in futures if not future.done()]:
+        try:
+            await asyncio.wait(pending)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return cancelled
 
 
 class Deadlines:

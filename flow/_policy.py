@@ -32,7 +32,8 @@ class Drop:
     """The item is dropped and counted; a member's barrier learns of it, a group's ticket goes back.
 
     Attributes:
-        most: the run ends with ``BudgetExceeded`` when more than this many of the last ``of`` items were dropped.
+        most: the run ends with ``BudgetExceeded`` when more than this many of the last ``of`` items failed. Stands in for the
+            ``budget`` of the node.
         of: length of that window in items.
     """
 
@@ -81,11 +82,14 @@ class Shrink:
     It keeps work that is done, and biases against what fails most, as long episodes do. Always counted.
 
     Attributes:
-        min_members: fewest members worth handing on.
+        min_members: fewest members worth handing on. 0 hands on every group, also one whose members all failed, as an
+            evaluation wants whose denominator holds the failed ones too.
     """
 
     min_members: int = 2
 
 
+Budget = tuple[int, int]
+"""(most, of): the run ends when more than ``most`` of the last ``of`` outcomes failed."""
 OnError = Fail | Drop | Emit | Retry
 Missing = Literal["drop"] | Shrink | Retry

@@ -5,17 +5,20 @@ again, and the first error of any of them becomes the error of the run, alone an
 """
 
 import asyncio
+import itertools
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, Protocol, cast
 
+from ._core.groups import Groups
 from ._core.state import NodeState, State
+from ._counters import count
 from ._errors import LedgerError, StageFailed
 from ._lag import LoopLag
 from ._lane import Lane
 from ._limits import Threads
-from ._park import Deadlines, Parker
+from ._park import Deadlines, Parker, outlast
 from ._plan import Plan
 from ._stall import watch
 from ._summary import Status, Summary, summarise
@@ -24,7 +27,7 @@ from ._workers.source import drawing
 from ._workers.worker import work
 from .trace import Recorder
 
-_COUNTERS_EVERY_S = 0.1
+_NUMBERS = itertools.count()
 
 
 class Watcher(Protocol):
@@ -62,10 +65,12 @@ class Run:
         stall_s: float | None = 600.0,
         lag: LoopLag | None = None,
     ) -> None:
-        self.plan, self.state = plan, State(plan)
+        self.plan, self.state, self.number = plan, State(plan), next(_NUMBERS)
         self._recorder, self._watchers, self._stall_s = recorder, tuple(watchers), stall_s
         self._lag = lag
+        self.state.on_group_dropped = self._abandon
         self._parkers: list[Parker] = []
+        self._crews: list[Crew] = []
         self._lanes: list[Lane] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._loaders: dict[str, Parker] = {}
@@ -76,6 +81,7 @@ class Run:
         self._workers = 0
         self._began: float | None = None
         self._ended: float | None = None
+        self._closed = False
 
     async def finish(self) -> Summary:
         """Run to the end.
@@ -85,24 +91,52 @@ class Run:
 
         Raises:
             StageFailed: a stage failed and its policy is to end the run.
-            BudgetExceeded: a stage dropped too many items.
+            BudgetExceeded: a node failed too many items, or dropped too many groups.
             Stalled: nothing moved for too long.
             LedgerError: the counts do not add up; a fault of the engine.
             RuntimeError: the run was finished before.
+            CancelledError: this call was cancelled. The run is suspended and closed first, once and whole, however many
+                further cancels come; an error on the way is its cause.
         """
         if self._over is not None:
             raise RuntimeError("expected a new run, got one that was started before; make another with Run(plan)")
-        self._over = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._over = loop.create_future()
         if self._stop is not None:
             self._over.set_result(None)
+        # A task of its own: what cancels the caller must not cut the closing of stages short.
+        whole = loop.create_task(self._execute(), name=f"{self.plan.spec.name} run")
+        cancelled: asyncio.CancelledError | None = None
+        while not whole.done():
+            try:
+                await asyncio.wait([whole])
+            except asyncio.CancelledError as error:
+                if cancelled is None:
+                    self._interrupt(whole)
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled from None if whole.cancelled() else whole.exception()
+        return whole.result()
+
+    def _interrupt(self, whole: "asyncio.Task[Summary]") -> None:
+        self._end("suspended")
+        if self._began is None:
+            whole.cancel()  # stages are being opened, which may take long: what is open is closed, the rest is not opened
+
+    async def _execute(self) -> Summary:
         try:
             async with AsyncExitStack() as stack:
                 await self._open(stack)
-                await self._work(stack)
+                await self._work()
+                if self._error is not None:
+                    raise self._error  # so that stages are closed with it
         except Exception as error:
             if self._error is None:
-                raise
-            self._error.add_note(f"and closing a stage failed: {type(error).__name__}: {error}")
+                self._error = error
+            elif error is not self._error:
+                self._error.add_note(f"and closing a stage failed: {type(error).__name__}: {error}")
+        finally:
+            self._closed = True
         if self._error is not None:
             raise self._error
         summary = self.summary()
@@ -116,10 +150,10 @@ class Run:
 
     def summary(self) -> Summary:
         """Counts so far."""
+        status = ("failed" if self._error else self._stop) if self._closed or self._ended is not None else None
         if self._began is None:
-            return summarise(self.state, None, 0.0)
+            return summarise(self.state, status, 0.0)
         now = asyncio.get_running_loop().time() if self._ended is None else self._ended
-        status: Status | None = None if self._ended is None else ("failed" if self._error else self._stop)
         return summarise(self.state, status, now - self._began)
 
     # --- what workers need of the run ---
@@ -178,27 +212,28 @@ class Run:
                 await _enter(stack, node.spec.stage)
         for feedback in self.plan.spec.feedback:
             initial = feedback.initial() if callable(feedback.initial) else feedback.initial
+            if initial is not None:
+                await self._load_version(feedback.cell, initial, 0)
             self.state.cells[feedback.cell].start(initial)
 
-    async def _work(self, stack: AsyncExitStack) -> None:
+    async def _work(self) -> None:
         loop = asyncio.get_running_loop()
         assert self._over is not None
         self._began = loop.time()
-        deadlines: list[Deadlines] = []
         parent = None if self._recorder is None else self._recorder.track(f"graph {self.plan.spec.name}")
         for node in self.state.nodes.values():
             executor = None
             if isinstance(node.spec.placement, Threads):
-                executor = stack.enter_context(ThreadPoolExecutor(node.spec.workers, f"headrace-{node.spec.name}"))
+                executor = ThreadPoolExecutor(node.spec.workers, f"headrace-{node.spec.name}")
             crew = Crew(node, Deadlines(node.spec.deadline_s), executor, _drawing(node))
             node.on_turn = _waker(crew)
-            deadlines.append(crew.deadlines)
+            self._crews.append(crew)
             self._hire(crew, parent)
         side = [self._side(self._load(feedback.cell)) for feedback in self.plan.spec.feedback]
         if self._stall_s is not None:
             side.append(self._side(watch(self.state, self._lanes, lambda: bool(self._loading), self._stall_s)))
         if self._recorder is not None:
-            side.append(self._side(self._count(self._recorder, parent)))
+            side.append(self._side(count(self.state, self._recorder, parent)))
         if self._lag is not None:
             side.append(self._side(self._lag.measure()))
         try:
@@ -207,12 +242,26 @@ class Run:
             self._end("suspended")
             raise
         finally:
-            await _cancel_all([*self._tasks, *side])
-            for deadline in deadlines:
-                deadline.close()
-            for lane in self._lanes:
-                lane.close()
+            cancelled = await self._dismiss(side)
             self._ended = loop.time()
+        if cancelled is not None:
+            raise cancelled
+
+    async def _dismiss(self, side: "Sequence[asyncio.Task[None]]") -> asyncio.CancelledError | None:
+        """End every task, thread and timer of the run, whatever cancels come meanwhile; gives the last of them."""
+        tasks = [*self._tasks, *side]
+        for task in tasks:
+            task.cancel()
+        cancelled = await outlast(tasks)
+        executors = [crew.executor for crew in self._crews if crew.executor is not None]
+        if executors:  # off the loop: shutting down joins threads
+            loop = asyncio.get_running_loop()
+            cancelled = await outlast([loop.run_in_executor(None, e.shutdown) for e in executors]) or cancelled
+        for crew in self._crews:
+            crew.deadlines.close()
+        for lane in self._lanes:
+            lane.close()
+        return cancelled
 
     def _hire(self, crew: Crew, parent: int | None) -> None:
         spec, loop = crew.node.spec, asyncio.get_running_loop()
@@ -266,29 +315,40 @@ class Run:
         task.add_done_callback(lambda t: None if t.cancelled() or t.exception() is None else self._fail(t.exception()))
         return task
 
+    def _abandon(self, groups: Groups, birth: int) -> None:
+        """A group was given up: what is under way at its members is lost, so it is stopped."""
+        for crew in self._crews:
+            if crew.members and crew.node.groups is groups:
+                crew.abandon(birth)
+
     # --- feedback ---
 
     async def _load(self, name: str) -> None:
         """Put published values of one cell in force, the newest first."""
-        cell, spec = self.state.cells[name], self.plan.spec.cells[name]
+        cell = self.state.cells[name]
         parker = self._loaders[name] = Parker()
         while True:
             await parker.wait()
             while (pending := cell.pending()) is not None:
                 version, value = pending
-                began = asyncio.get_running_loop().time()
-                try:
-                    if spec.load is not None:
-                        await spec.load(value, version)
-                except Exception as error:
-                    raise StageFailed(f"{name} (load of version {version})", (), 0, 0, error) from error
+                await self._load_version(name, value, version)
                 cell.enforce(version, value)
-                self._record_load(name, version, began)
                 for admission in {id(n.admission): n.admission for n in self._readers(name)}.values():
                     if admission is not None:
                         admission.enforce(version)
             self._loading.discard(name)
             self._maybe_over()
+
+    async def _load_version(self, name: str, value: Any, version: int) -> None:
+        """Have whoever uses the values of a cell take over this one."""
+        load = self.plan.spec.cells[name].load
+        began = asyncio.get_running_loop().time()
+        try:
+            if load is not None:
+                await load(value, version)
+        except Exception as error:
+            raise StageFailed(f"{name} (load of version {version})", (), 0, 0, error) from error
+        self._record_load(name, version, began)
 
     def _readers(self, cell: str) -> list[NodeState]:
         sinks = {feedback.source for feedback in self.plan.spec.feedback if feedback.cell == cell}
@@ -299,27 +359,6 @@ class Run:
             track = self._recorder.track(f"{name} (load)")
             self._recorder.begin(track, "load", int(began * 1e9), {"version": version})
             self._recorder.end(track, int(asyncio.get_running_loop().time() * 1e9))
-
-    # --- counters of the trace ---
-
-    async def _count(self, recorder: Recorder, parent: int | None) -> None:
-        edges = {
-            node.input: recorder.counter(f"{node.input.name} depth", "items", parent)
-            for node in self.state.nodes.values()
-            if node.input is not None
-        }
-        groups = {
-            node.groups: recorder.counter(f"{name} open groups", "groups", parent)
-            for name, node in self.state.nodes.items()
-            if node.spec.kind == "group" and node.groups is not None
-        }
-        while True:
-            at = int(asyncio.get_running_loop().time() * 1e9)
-            for channel, track in edges.items():
-                recorder.count(track, len(channel), at)
-            for table, track in groups.items():
-                recorder.count(track, len(table.open), at)
-            await asyncio.sleep(_COUNTERS_EVERY_S)
 
 
 async def _enter(stack: AsyncExitStack, stage: AbstractAsyncContextManager[Any] | object) -> None:
@@ -343,11 +382,3 @@ def _waker(crew: Crew) -> Callable[[], None]:
             parker()
 
     return wake
-
-
-async def _cancel_all(tasks: Sequence["asyncio.Task[None]"]) -> None:
-    """Cancel and wait until all are gone, whatever they raise on the way."""
-    for task in tasks:
-        task.cancel()
-    while pending := [task for task in tasks if not task.done()]:
-        await asyncio.wait(pending)

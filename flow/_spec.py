@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ._limits import Capacity, Collect, Freshness, Inline, Placement
-from ._policy import Fail, Missing, OnError
+from ._policy import Budget, Fail, Missing, OnError
 
 Kind = Literal["source", "stage", "repeat", "group", "sink"]
 Order = Literal["any", "input"]
@@ -33,6 +33,7 @@ class NodeSpec:
         placement: where the stage's code runs.
         size: members a repeat makes of each item.
         missing: what a group does about members that failed.
+        budget: how many of the last outcomes may fail (of a group: how many groups may be dropped); ``None`` for any.
         collect: how a sink takes its input in steps; ``None`` item by item.
         where: the user's own ``file:line``.
     """
@@ -51,6 +52,7 @@ class NodeSpec:
     placement: Placement = Inline()
     size: int = 1
     missing: Missing = "drop"
+    budget: Budget | None = (50, 100)
     collect: Collect | None = None
     where: str = ""
 

@@ -6,7 +6,7 @@ because items are frozen. A hint that says nothing (``Any``, a type variable, no
 
 import types
 import typing
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from ._item import Failed, Filtered, Many
@@ -17,9 +17,10 @@ _PROMOTED = ((int, float), (int, complex), (float, complex))
 """Classes that type checkers let pass for another without being a subclass."""
 
 
-def hints_of(function: Callable[..., Any]) -> tuple[Any, Any]:
+def hints_of(function: Any) -> tuple[Any, Any]:
     """Read the type of the first parameter and of the result, ``UNTYPED`` where there is none."""
-    target = function if isinstance(function, types.FunctionType | types.MethodType) else type(function).__call__
+    named = isinstance(function, types.FunctionType | types.MethodType)
+    target: Any = function if named else getattr(cast("type[Any]", type(function)), "__call__", None)  # noqa: B004 - the method, unbound
     try:
         hints = typing.get_type_hints(target, include_extras=False)
     except (NameError, TypeError):

@@ -1,7 +1,6 @@
 """The demonstration: a small policy, trained from scratch here, learns to use a calculator in several turns.
 
-A short supervised warm start on demonstrations of mixed quality (some ask the calculator, most guess), then GRPO, where only a
-right answer earns a reward. Held-out success is measured before and after.
+A short supervised warm start on demonstrations most of which are bad, then GRPO, where only a right answer earns a reward.
 """
 
 from typing import Literal
@@ -32,8 +31,8 @@ from stages.tools.delay import DelayConfig, DelayedTool
 from stages.tools.disabled import DisabledTool
 from stages.train.config import TrainerConfig
 
-SAMPLING = SamplingConfig(max_tokens_per_turn=16, max_turns=3)
 VOCABULARY = CompactChat([calculator_tool()]).vocab_size
+SAMPLING = SamplingConfig(max_tokens_per_turn=16, max_turns=3)
 
 
 class CalculatorConfig(BaseModel):
@@ -88,8 +87,7 @@ class CalculatorConfig(BaseModel):
 
 def calculator(config: CalculatorConfig) -> Program:
     """Put the demonstration together."""
-    tool = calculator_tool()
-    tool = DelayedTool(DisabledTool(tool) if config.tool == "off" else tool, config.delay)
+    tool = DelayedTool(DisabledTool(calculator_tool()) if config.tool == "off" else calculator_tool(), config.delay)
     model = Transformer(config.model, nnx.Rngs(config.seed))
     trace = EngineTrace()
     engine = Engine(model, config.engine, trace=trace)

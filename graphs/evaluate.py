@@ -45,7 +45,7 @@ def evaluate(config: EvaluateConfig, parts: Parts, scores: Scores, name: str = "
     tasks = graph.source("tasks", Tasks(parts.heldout, config.sampling.seed, shuffle=False, epochs=1))
     attempts = graph.repeat("attempts", tasks, n=config.attempts)
     episodes = graph.stage("episodes", episode, workers=config.max_concurrency)
-    groups = graph.group("groups", episodes, missing=Shrink(min_members=1))
+    groups = graph.group("groups", episodes, missing=Shrink(min_members=0))
     rewards = graph.stage("rewards", parts.rewards())
     counted = graph.sink("scores", scores)
     tasks >> attempts >> episodes >> groups >> rewards >> counted

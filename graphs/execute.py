@@ -5,6 +5,7 @@ The first interrupt suspends the graph under way; the second ends the program wh
 
 import asyncio
 import contextlib
+import gc
 import resource
 import signal
 import time
@@ -113,6 +114,10 @@ class _Execution:
                 parts.load()
             with self._view.opening("compiling the engine"):
                 await stack.enter_async_context(parts.engine)
+        # Programs compiled by now live as long as the process. Looking through them again and again would stop the loop for
+        # about 0.1 s each time.
+        gc.collect()
+        gc.freeze()
 
     async def _phase(self, phase: Phase, plan: Plan, recorder: PerfettoWriter, *, main: bool) -> str:
         lag = LoopLag()

@@ -7,7 +7,7 @@ conversation itself is the agent's. Mistakes in our own or an agent's code are n
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import anyio
 
@@ -15,12 +15,12 @@ from flow import Context, Failed
 from stages.agents.agent import Agent, Ending, Setting
 from stages.agents.guards import EpisodeError, GuardedEnvironment, GuardedPolicy, TimeLimits
 from stages.agents.sampling import SamplingConfig
+from stages.cancellation import cancel_requested, to_the_end
 from stages.envs.environment import Environment, opening_messages
 from stages.policy import Policy
 from stages.records import Episode, Message, Status, Task
 from stages.text.chat import Chat, ToolSpec
 from stages.text.transcript import Transcript
-from stages.tools.cancellation import cancel_requested
 
 
 class Episodes:
@@ -93,7 +93,7 @@ class Episodes:
             parts=parts or {},
             seconds=anyio.current_time() - started,
         )
-        return Failed(episode, f"{status}: {reason}") if status.failed else episode
+        return Failed(episode, status.value, episode.error or "") if status.failed else episode
 
     async def _run(
         self, task: Task, context: Context, env: Environment, transcript: Transcript, session: str
@@ -138,27 +138,6 @@ async def _close(env: Environment, limit_s: float) -> str | None:
     except Exception as error:
         return f"closing the environment raised {type(error).__name__}: {error}"
     return None
-
-
-async def to_the_end(work: Awaitable[str | None]) -> str | None:
-    """Await work that must not be cut short, in a task of its own, however often this one is cancelled meanwhile.
-
-    A shielded cancel scope alone does not hold off a native ``Task.cancel``.
-
-    Raises:
-        asyncio.CancelledError: this task was cancelled; raised when the work is done.
-    """
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            with anyio.CancelScope(shield=True):
-                await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
-    return task.result()
 
 
 class PromptError(ValueError):

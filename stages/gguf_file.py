@@ -18,4 +18,7 @@ def open_gguf(path: Path) -> Any:
         from gguf import GGUFReader
     except ImportError as error:
         raise ImportError(f"expected the gguf package to read {path}, got none; install headrace[gguf]") from error
-    return GGUFReader(path)
+    try:
+        return GGUFReader(path)
+    except (ValueError, IndexError) as error:
+        raise ValueError(f"expected a GGUF file, got '{path}', which is none ({error}); check the path") from error

@@ -10,6 +10,9 @@ import msgspec
 from flow import Context
 from stages.records import Group
 
+REPORT_EVERY = 64
+"""Most episodes between two reports, where a group has fewer."""
+
 
 class Score(msgspec.Struct, frozen=True):
     """What an evaluation found."""
@@ -21,11 +24,13 @@ class Score(msgspec.Struct, frozen=True):
     episodes: int
     """Episodes wanted."""
     statuses: dict[str, int]
-    """Episodes that came, by status."""
+    """Episodes that came, by status, failed ones included."""
     num_sampled: int
     """Tokens sampled."""
     tokens_per_episode: float | None
     """Mean sampled tokens of the episodes that came; ``None`` where none came."""
+    missing: int
+    """Episodes that never came: their whole group was dropped, or they ended without leaving a record."""
 
 
 class Scores:
@@ -40,21 +45,23 @@ class Scores:
         self._statuses: Counter[str] = Counter()
         self._rewards: list[float] = []
         self._tokens = 0
+        self._reported = 0
 
     async def __call__(self, group: Group, context: Context) -> None:
-        """Count a group and report how far the evaluation is."""
+        """Count a group and report how far the evaluation is: every 64 episodes or sooner, and with the last one."""
         for episode in group.episodes:
             self._statuses[episode.status.value] += 1
             self._tokens += episode.num_sampled
             if episode.reward is not None:
                 self._rewards.append(episode.reward)
-        done = sum(self._statuses.values())
-        if done % 64 == 0 or done == self._episodes:
+        done = self._statuses.total()
+        if done - self._reported + len(group.episodes) > REPORT_EVERY or done == self._episodes:
+            self._reported = done
             context.report({"evaluated": done, "of": self._episodes, "success_so_far": self._share(done)})
 
     def score(self) -> Score:
         """The result, once the run is over."""
-        came = sum(self._statuses.values())
+        came = self._statuses.total()
         return Score(
             success=self._share(self._episodes),
             reward_mean=sum(self._rewards) / len(self._rewards) if self._rewards else None,
@@ -62,6 +69,7 @@ class Scores:
             statuses=dict(self._statuses),
             num_sampled=self._tokens,
             tokens_per_episode=self._tokens / came if came else None,
+            missing=self._episodes - came,
         )
 
     def _share(self, of: int) -> float:

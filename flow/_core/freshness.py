@@ -8,7 +8,7 @@ A step may take a finished group only if afterwards, for every later step ``d``,
 still fit into the places left up to ``d``. Otherwise it waits for one that must go now.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from .._limits import Freshness
 from .item import Wake
@@ -95,10 +95,11 @@ class Admission:
             return None
         if self.freshness.max_lag == 0:
             return self._in_birth_order(ready)
-        order = sorted(range(len(ready)), key=lambda i: (self._version(ready[i][1]), ready[i][0]))
         if self.freshness.late == "drop":
-            return order[0]
-        return next((i for i in order if self._feasible_after(ready[i][0])), None)
+            return self._oldest(ready, range(len(ready)))
+        margins = {birth: self._margin(birth, version) for birth, version in self._holding.items()}
+        latest = self._latest_margin(margins.values())
+        return self._oldest(ready, [i for i, (birth, _) in enumerate(ready) if margins[birth] <= latest])
 
     def take(self, birth: int) -> None:
         """The step under way takes a group. Its ticket stays out."""
@@ -132,20 +133,33 @@ class Admission:
     def _version(self, version: int | None) -> int:
         return self.in_force if version is None else version
 
-    def _feasible_after(self, taken: int) -> bool:
-        places = self.per_step - self._taken - 1
+    def _oldest(self, ready: Sequence[tuple[int, int | None]], among: Iterable[int]) -> int | None:
+        return min(among, key=lambda i: (self._version(ready[i][1]), ready[i][0]), default=None)
+
+    def _margin(self, birth: int, version: int | None) -> int:
+        """How many steps later than the one under way a group may still go."""
+        known = version if version is not None else self._version_of(birth)
+        margin = self._version(known) + self.freshness.max_lag - self.step
+        return max(0, min(margin, self.freshness.max_lag))
+
+    def _latest_margin(self, margins: Iterable[int]) -> int:
+        """Largest margin a group may have to go next without shutting out another; -1 if none may.
+
+        One count of the groups by margin answers it for every candidate: taking a group frees one of the places needed up to
+        its margin and later, so the first place that is one short bounds the margin, and one that is two short forbids all.
+        """
         due = [0] * (self.freshness.max_lag + 1)
-        for birth, version in self._holding.items():
-            if birth != taken:
-                known = version if version is not None else self._version_of(birth)
-                margin = self._version(known) + self.freshness.max_lag - self.step
-                due[max(0, min(margin, self.freshness.max_lag))] += 1
-        total = 0
+        for margin in margins:
+            due[margin] += 1
+        needed, free, latest = 0, self.per_step - self._taken - 1, self.freshness.max_lag
         for later, count in enumerate(due):
-            total += count
-            if total > places + later * self.per_step:
-                return False
-        return True
+            needed += count
+            short = needed - (free + later * self.per_step)
+            if short > 1:
+                return -1
+            if short == 1:
+                latest = min(latest, later)
+        return latest
 
     def _notify(self) -> None:
         if self.on_ticket is not None:

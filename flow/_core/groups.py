@@ -22,21 +22,21 @@ class OpenGroup:
         size: number of members.
         values: what members reported, by index.
         failures: why members failed for good, by index.
+        failed: what stands for those of them that have a value, by index.
         versions: oldest version that goes into each member, as far as it is dispatched.
         member_retries: retries this barrier gave, by index.
+        version: oldest version any member was dispatched with; ``None`` before the first dispatch. Kept, since it is looked up
+            far more often than a member is dispatched.
     """
 
     origin: Item
     size: int
     values: dict[int, Item] = field(default_factory=dict[int, Item])
     failures: dict[int, str] = field(default_factory=dict[int, str])
+    failed: dict[int, Item] = field(default_factory=dict[int, Item])
     versions: dict[int, int] = field(default_factory=dict[int, int])
     member_retries: dict[int, int] = field(default_factory=dict[int, int])
-
-    @property
-    def version(self) -> int | None:
-        """Oldest version any member was dispatched with; ``None`` before the first dispatch."""
-        return min(self.versions.values(), default=None)
+    version: int | None = None
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,10 @@ class Groups:
 
     def dispatched(self, birth: int, member: int, version: int) -> None:
         """An attempt at a member began; this is the oldest version that goes into it."""
-        if birth in self.open:
-            self.open[birth].versions[member] = version
+        group = self.open.get(birth)
+        if group is not None:
+            group.versions[member] = version
+            group.version = min(group.versions.values())
 
     def report(self, item: Item, failure: Failure | None) -> Closed | None:
         """A member ended: with a value, or with a failure (or a value that is marked as one)."""
@@ -101,6 +103,8 @@ class Groups:
             return None
         else:
             group.failures[item.member] = reason
+            if failure is None:
+                group.failed[item.member] = item
             if self._drops():
                 return self._drop(item.birth, group, f"member failed: {reason}")
         return self._close_if_full(item.birth, group)
@@ -139,7 +143,9 @@ class Groups:
         del self.open[birth]
         members = tuple(group.values[index].value for index in sorted(group.values))
         failures = tuple(group.failures[index] for index in sorted(group.failures))
+        failed = tuple(group.failed[index].value for index in sorted(group.failed))
         closed: Literal["full", "shrunk"] = "shrunk" if failures else "full"
-        gathered: Gathered[Any] = Gathered(birth, members, failures, closed)
-        versions = [item.version for item in group.values.values() if item.version is not None]
+        gathered: Gathered[Any] = Gathered(birth, members, failures, closed, failed)
+        parts = (*group.values.values(), *group.failed.values())
+        versions = [item.version for item in parts if item.version is not None]
         return Closed(birth, Item(gathered, group.origin.path, birth, None, 0, min(versions, default=None)))

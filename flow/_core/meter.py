@@ -22,7 +22,6 @@ class Meter:
         given_back: attempts given up by a cancel.
         failures: by kind of error, the first traceback of each.
         seconds: worker seconds by state.
-        recent: last outcomes, True for a drop, for the budget.
     """
 
     taken: int = 0
@@ -34,10 +33,3 @@ class Meter:
     given_back: int = 0
     failures: dict[str, str] = field(default_factory=dict[str, str])
     seconds: dict[State, float] = field(default_factory=lambda: dict.fromkeys(STATES, 0.0))
-    recent: list[bool] = field(default_factory=list[bool])
-
-    def within_budget(self, dropped: bool, most: int, of: int) -> bool:
-        """Record an outcome; whether no more than ``most`` of the last ``of`` were drops."""
-        self.recent.append(dropped)
-        del self.recent[:-of]
-        return sum(self.recent) <= most

@@ -1,12 +1,12 @@
 """The whole moment of a running graph, and every transition on it. Synchronous: between two calls nothing is half done."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from .._plan import Plan
 from .._policy import Failure
 from .._spec import NodeSpec
+from .budget import Spending
 from .cell import Cell
 from .channel import Channel
 from .freshness import Admission
@@ -25,6 +25,7 @@ class NodeState:
         input: edge before it, ``None`` for a source.
         output: edge behind it, ``None`` for a sink.
         meter: its counts and times.
+        budget: whether it still gets anywhere.
         groups: the pair's groups, for a repeat, a group, and every node between.
         admission: for a repeat, its group and every node behind it up to the sink of a feedback edge with freshness.
         cell: what the node reads.
@@ -35,7 +36,8 @@ class NodeState:
     """
 
     __slots__ = (
-        "admission", "cell", "complete", "depth", "groups", "input", "meter", "on_turn", "output", "ready", "spec", "turns",
+        "admission", "budget", "cell", "complete", "depth", "groups", "input", "meter", "on_turn", "output",
+        "ready", "spec", "turns",
     )  # fmt: skip
 
     def __init__(self, spec: NodeSpec, depth: int) -> None:
@@ -43,6 +45,7 @@ class NodeState:
         self.input: Channel | None = None
         self.output: Channel | None = None
         self.meter = Meter()
+        self.budget = Spending(spec)
         self.groups: Groups | None = None
         self.admission: Admission | None = None
         self.cell: Cell | None = None
@@ -57,6 +60,8 @@ class State:
 
     Attributes:
         commits: transitions so far that moved an item; the stall watch looks at it.
+        on_group_dropped: called with the groups and the birth number of a group that was given up, whose members may still
+            be at work; set by the run.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -67,6 +72,7 @@ class State:
         self.pools = Pools(spec.pools)
         self.cells: dict[str, Cell] = {name: Cell(name) for name in spec.cells}
         self.commits = 0
+        self.on_group_dropped: Callable[[Groups, int], None] | None = None
         self._connect(plan)
         self._pair(plan)
         self._admit(plan)
@@ -104,6 +110,7 @@ class State:
             admission = Admission(feedback.freshness, collect.items, collect.steps, version_of, feedback.cell)
             for name in path:
                 self.nodes[name].admission = admission
+                self.nodes[name].budget.holds_tickets = True
 
     def _back_to(self, plan: Plan, name: str) -> list[str]:
         """Names from a node back to the repeat that belongs to it."""
@@ -219,6 +226,7 @@ class State:
             return
         barrier = next(n for n in self.nodes.values() if n.spec.kind == "group" and n.groups is node.groups)
         if closed.item is not None:
+            barrier.budget.record("kept")
             barrier.ready.append(closed.item)
             if barrier.admission is not None:
                 barrier.admission.gathered(closed.birth, closed.item.version)
@@ -228,6 +236,11 @@ class State:
                 barrier.meter.lost["group dropped"] += closed.discarded
             if barrier.admission is not None:
                 barrier.admission.drop(closed.birth)
+            # A group only ages while steps are completed, and at the end of its line it is given up because all is done.
+            if closed.reason != "stale" and not barrier.complete:
+                barrier.budget.record("failed", closed.reason)
+            if self.on_group_dropped is not None and node.groups is not None:
+                self.on_group_dropped(node.groups, closed.birth)
         if barrier.input is not None and barrier.input.on_item is not None:
             barrier.input.on_item()
         if node.groups is not None and node.groups.on_retry is not None:
@@ -323,8 +336,3 @@ class State:
     def _group_drops(node: NodeState) -> int:
         # A barrier counts dropped groups among its drops; they are no inputs of its own.
         return sum(node.meter.dropped.values()) if node.spec.kind == "group" else 0
-
-
-def values(items: Sequence[Item]) -> list[Any]:
-    """What the stages see of items."""
-    return [item.value for item in items]

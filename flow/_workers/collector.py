@@ -1,12 +1,18 @@
-"""The worker of a sink that takes its input in steps. Its items stay leased until the step is complete."""
+"""The worker of a sink that takes its input in steps. Its items stay leased until the step is complete.
 
+A cancel during ``add`` gives the step up: what was added changes nothing before ``finish``, and the items return. A ``finish``
+that came to its end all the same, as on a thread, has changed the stage for good: given back, its items would be applied twice.
+So that step is committed and published first, and the cancellation goes on after it.
+"""
+
+import asyncio
 from typing import Any
 
 from .._core.channel import Channel
 from .._core.item import Lease
 from .._core.state import NodeState
 from .._errors import StageFailed, format_path
-from .hands import Hands, flow_id
+from .hands import Hands
 
 
 class CollectorWorker:
@@ -37,6 +43,8 @@ class CollectorWorker:
             self._state.commit_step(node, leases)
             steps += 1
             self._hands.host.published(node.spec.name, value)
+            if self._hands.cancelled:
+                raise asyncio.CancelledError
         if collect.steps is not None:
             self._hands.host.finished(node)
         await self._discard_rest(node.input)
@@ -50,6 +58,8 @@ class CollectorWorker:
                 lease = self._state.take_for_step(node, index)
                 leases.append(lease)
                 await self._call_collector("add", lease.item.value, self._hands.context(lease, None), lease)
+                if self._hands.cancelled:
+                    raise asyncio.CancelledError
             elif node.input.closed and not len(node.input):
                 return
             else:
@@ -74,7 +84,7 @@ class CollectorWorker:
         stage, item = self._node.spec.stage, lease.item
         function = stage.add if method == "add" else stage.finish
         self._hands.lane.enter(
-            "work", f"{method} {format_path(item.path)}", [flow_id(item.path)], {"call": method, "birth": item.birth}
+            "work", f"{method} {format_path(item.path)}", [self._hands.arrow(item.path)], {"call": method, "birth": item.birth}
         )
         try:
             return await self._hands.call(function, *passed)

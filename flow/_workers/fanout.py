@@ -4,7 +4,7 @@ from .._core.channel import Channel
 from .._core.item import Item
 from .._core.state import NodeState
 from .._item import Gathered
-from .hands import Hands, flow_id
+from .hands import Hands
 
 
 class Repeat:
@@ -46,7 +46,7 @@ class Repeat:
             self._state.give_back(node, lease)
             raise
         members = self._state.open_group(node, lease)
-        flows = [flow_id(lease.item.path), *(flow_id(member.path) for member in members)]
+        flows = [self._hands.arrow(path) for path in (lease.item.path, *(member.path for member in members))]
         self._hands.lane.enter("work", flows=flows, args={"birth": members[0].birth})
         self._state.commit(node, lease, members)
         self._hands.lane.enter("input", output.name)
@@ -71,11 +71,13 @@ class Barrier:
         node.output.producers.join(self._hands.parker)  # always the only producer: stays in line to hear of room
         try:
             while not (node.input.ended and not node.ready):
+                if (exceeded := node.budget.exceeded()) is not None:
+                    raise exceeded
                 if len(node.input) and len(node.ready) < node.output.max_items:
                     self._state.absorb(node, self._state.lease(node))
                 elif node.ready and node.output.fits([node.ready[0]]):
                     item = node.ready[0]
-                    self._hands.lane.enter("work", flows=_arrows(item), args={"birth": item.birth})
+                    self._hands.lane.enter("work", flows=self._arrows(item), args={"birth": item.birth})
                     self._state.release_ready(node)
                     self._hands.host.committed(node.spec.name, [item.value])
                 else:
@@ -86,9 +88,8 @@ class Barrier:
         finally:
             node.output.producers.leave(self._hands.parker)
 
-
-def _arrows(item: Item) -> list[int]:
-    """Arrows that end in a gathered group: its members', and its own, which goes on."""
-    gathered: Gathered[object] = item.value
-    size = len(gathered.members) + len(gathered.failures)
-    return [flow_id(item.path), *(flow_id((*item.path, index)) for index in range(size))]
+    def _arrows(self, item: Item) -> list[int]:
+        """Arrows that end in a gathered group: its members', and its own, which goes on."""
+        gathered: Gathered[object] = item.value
+        size = len(gathered.members) + len(gathered.failures)
+        return [self._hands.arrow(path) for path in (item.path, *((*item.path, index) for index in range(size)))]

@@ -14,13 +14,15 @@ from .._core.item import Item, Lease
 from .._core.state import NodeState, State
 from .._errors import format_path
 from .._lane import Lane
-from .._park import Deadlines, Parker
+from .._park import Deadlines, Parker, outlast
 
 
 class Host(Protocol):
     """What workers need of the run."""
 
     state: State
+    number: int
+    """Number of the run in its process: runs that share a trace must not share arrows."""
 
     def parker(self) -> Parker:
         """Make a parker that is woken when the run ends early."""
@@ -59,6 +61,8 @@ class Crew:
         in_hand: for a source, the item it drew that waits for room.
         starters: workers that want an input, first come first served.
         turns: for a stage that keeps order, who waits to commit which position.
+        members: attempts under way at members of open groups, by the task that makes them.
+        orphans: those tasks of them that were cancelled since their group is closed.
         running: workers that have not ended.
     """
 
@@ -69,13 +73,22 @@ class Crew:
     in_hand: Item | None = None
     starters: Line = field(default_factory=Line)
     turns: dict[int, Parker] = field(default_factory=dict[int, Parker])
+    members: dict[asyncio.Task[Any], Item] = field(default_factory=dict[asyncio.Task[Any], Item])
+    orphans: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
     running: int = 0
 
+    def abandon(self, birth: int) -> None:
+        """Cancel the attempts at members of a group that is closed: what they would give is lost."""
+        for task, item in self.members.items():
+            if item.birth == birth and task not in self.orphans:
+                self.orphans.add(task)
+                task.cancel()
 
-def flow_id(path: tuple[int, ...]) -> int:
-    """Number that links the slices of one item in a trace."""
+
+def flow_id(run: int, path: tuple[int, ...]) -> int:
+    """Number that links the slices of one item of one run in a trace."""
     number = 14695981039346656037
-    for part in path:
+    for part in (run, *path):
         number = ((number ^ (part + 1)) * 1099511628211) % 2**64
     return number
 
@@ -96,13 +109,33 @@ class Hands:
         self.host, self.state, self.crew, self.node, self.lane = host, host.state, crew, crew.node, lane
         self.parker = host.parker()
 
+    def arrow(self, path: tuple[int, ...]) -> int:
+        """Number of the arrow through the slices of this item."""
+        return flow_id(self.host.number, path)
+
     async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call user code where the node runs. What is asynchronous in it runs on the loop."""
-        if self.crew.executor is not None:
-            result = await on_thread(self.crew.executor, lambda: function(*arguments))
-        else:
+        """Call user code where the node runs. What is asynchronous in it runs on the loop.
+
+        A call that came to its end gives its result also where it was cancelled meanwhile, as a thread cannot be stopped in
+        the middle: whether the work is kept or given up is the caller's choice, who looks at ``cancelled``.
+        """
+        if self.crew.executor is None:
             result = function(*arguments)
-        return await result if inspect.isawaitable(result) else result
+            return await result if inspect.isawaitable(result) else result
+        result, cancelled = await on_thread(self.crew.executor, lambda: function(*arguments))
+        if inspect.isawaitable(result):
+            if cancelled is not None:
+                if inspect.iscoroutine(result):
+                    result.close()  # it has not begun; awaited now, it would not hear of the cancel
+                raise cancelled
+            return await result
+        return result
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the worker is to end: a cancellation came that no deadline and no closed group has accounted for."""
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
 
     async def wait_for_room(self, channel: Channel, items: Sequence[Item]) -> None:
         if not len(channel.producers) and channel.fits(items):
@@ -162,19 +195,15 @@ def lease_arguments(lease: Lease) -> dict[str, Any]:
     return arguments
 
 
-async def on_thread(executor: ThreadPoolExecutor, function: Callable[[], Any]) -> Any:
-    """Run on a thread. A cancellation waits until the thread is done, since it cannot be stopped in the middle."""
+async def on_thread(executor: ThreadPoolExecutor, function: Callable[[], Any]) -> tuple[Any, asyncio.CancelledError | None]:
+    """Run on a thread. A cancellation waits until the thread is done, since it cannot be stopped in the middle.
+
+    Returns:
+        The result, and the cancellation that came meanwhile.
+    """
     future = asyncio.wrap_future(executor.submit(_without_stop, function))
-    cancelled: asyncio.CancelledError | None = None
-    while not future.done():
-        try:
-            await asyncio.wait([future])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        future.exception()  # retrieved: the cancellation goes first
-        raise cancelled
-    return future.result()
+    cancelled = await outlast([future])
+    return future.result(), cancelled
 
 
 def _without_stop(function: Callable[[], Any]) -> Any:

@@ -1,11 +1,12 @@
 """Workers of a source: draw, wait for room, emit."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 from .._core.item import Item
 from .._errors import StageFailed
-from .hands import Crew, Hands, flow_id
+from .hands import Crew, Hands
 
 END = object()
 """What ``draw`` gives after the last value: a coroutine cannot raise ``StopIteration``."""
@@ -31,11 +32,13 @@ async def run_source(hands: Hands) -> None:
     while not node.complete:
         if crew.in_hand is None:
             count = node.meter.emitted
-            hands.lane.enter("work", flows=[flow_id((count,))])
+            hands.lane.enter("work", flows=[hands.arrow((count,))])
             try:
                 await hands.call(_draw, crew, count)
             except Exception as error:
                 raise StageFailed(node.spec.name, (count,), 0, 0, error) from error
+            if hands.cancelled:
+                raise asyncio.CancelledError
         if crew.in_hand is None:
             return
         await hands.wait_for_room(node.output, [crew.in_hand])

@@ -1,6 +1,8 @@
 """Workers of a stage or a plain sink: lease, run the user's code, wait for room, commit.
 
-Pool units are granted before the lease and released before waiting for room. Cancelled anywhere, the lease is given back.
+Pool units are granted before the lease and released before waiting for room. Cancelled anywhere, the lease is given back, and
+what an attempt on a thread still made is thrown away: nothing saw it, and to make it again is what an attempt number is for. A
+sink is the exception: its effect is outside and done, so an item it came to the end with is settled before the cancel goes on.
 """
 
 import asyncio
@@ -8,12 +10,13 @@ import traceback
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from .._core.budget import Outcome
 from .._core.item import Item, Lease
 from .._core.pools import Request
-from .._errors import BudgetExceeded, CancelledInside, DeadlineExceeded, StageFailed, format_path
+from .._errors import CancelledInside, DeadlineExceeded, StageFailed, format_path
 from .._item import Failed, Filtered, Many
 from .._policy import Drop, Emit, Failure, OnError, Retry
-from .hands import Hands, flow_id, lease_arguments
+from .hands import Hands, lease_arguments
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,10 @@ class _Raised:
     """An attempt ended in this error."""
 
     error: BaseException
+
+
+class _Orphaned:
+    """An attempt was cancelled, or is not repeated, since its group is closed."""
 
 
 class Stage:
@@ -47,6 +54,8 @@ class Stage:
                     if lease.open:
                         self._state.give_back(self._node, lease)
                     raise
+                if self._node.output is None and self._hands.cancelled:
+                    raise asyncio.CancelledError
 
     def _settle_unwanted(self, lease: Lease, request: Request | None, reason: str) -> None:
         if request is not None:
@@ -104,6 +113,8 @@ class Stage:
             if not isinstance(outcome, _Raised):
                 return outcome
             self._note(outcome.error)
+            if self._state.orphaned(self._node, lease.item):
+                return _Orphaned()
             if not (isinstance(policy, Retry) and isinstance(outcome.error, policy.on) and lease.retries < policy.times):
                 return self._give_up(policy, lease, outcome.error)
             lease.retry()
@@ -117,25 +128,33 @@ class Stage:
         assert task is not None
         before = task.cancelling()
         deadline = self._crew.deadlines.set(task)
+        if lease.item.member is not None:
+            self._crew.members[task] = lease.item
         context = self._hands.context(lease, deadline)
-        self._hands.lane.enter("work", format_path(lease.item.path), [flow_id(lease.item.path)], lease_arguments(lease))
+        self._hands.lane.enter(
+            "work", format_path(lease.item.path), [self._hands.arrow(lease.item.path)], lease_arguments(lease)
+        )
         cause: BaseException | None = None
         result: Any = None
         try:
             result = await self._hands.call(self._node.spec.stage, lease.item.value, context)
         except (Exception, asyncio.CancelledError) as error:
             cause = error
-        late = self._crew.deadlines.clear(task)
-        if late:
+        self._crew.members.pop(task, None)
+        late, orphaned = self._crew.deadlines.clear(task), task in self._crew.orphans
+        self._crew.orphans.discard(task)
+        for _ in range(late + orphaned):
             task.uncancel()
-        if task.cancelling() > before:
+        if task.cancelling() > before and (cause is not None or self._node.output is not None):
             raise asyncio.CancelledError from cause
-        if cause is None:
-            return result
-        if late:
+        if orphaned:
+            return _Orphaned()
+        if late and (cause is not None or self._crew.executor is not None):  # a thread ends, late as it is, in a result
             late_error = DeadlineExceeded(self._node.spec.name, self._node.spec.deadline_s or 0.0)
             late_error.__cause__ = cause
             return _Raised(late_error)
+        if cause is None:
+            return result
         return _Raised(CancelledInside(self._node.spec.name) if isinstance(cause, asyncio.CancelledError) else cause)
 
     def _give_up(self, policy: OnError, lease: Lease, error: BaseException) -> Any:
@@ -158,16 +177,24 @@ class Stage:
         return StageFailed(self._node.spec.name, lease.item.path, lease.item.retry, lease.attempt, error)
 
     async def _deliver(self, lease: Lease, outcome: Any) -> None:
+        if isinstance(outcome, _Orphaned):
+            self._state.drop(self._node, lease, "group closed")
+            return
         if isinstance(outcome, Filtered):
-            self._spend(None, False)
+            self._spend("filtered", outcome.reason)
             self._state.drop(self._node, lease, outcome.reason)
             return
         if isinstance(outcome, Failure):
-            self._spend(outcome, True)
+            self._spend("failed", f"{outcome.kind}: {outcome.message}")
             self._state.drop(self._node, lease, outcome.kind, outcome)
             return
         outputs = self._outputs(lease, outcome)
-        self._spend(None, isinstance(outcome, Failed))
+        if isinstance(outcome, Failed):
+            marked = cast("Failed[Any]", outcome)
+            self._spend("marked", f"{marked.reason}: {marked.detail}" if marked.detail else marked.reason)
+            self._node.meter.failures.setdefault(marked.reason, marked.detail)
+        else:
+            self._spend("kept" if outputs else "filtered", "" if outputs else "no output")
         if self._node.output is None:
             self._state.commit(self._node, lease, ())
             self._hands.host.committed(self._node.spec.name, [outcome])
@@ -204,14 +231,10 @@ class Stage:
             return [item.derive(failed.value, version, failed.reason)]
         return [item.derive(outcome, version, item.failed)]  # a mark stays on what is made of a failure
 
-    def _spend(self, failure: Failure | None, dropped: bool) -> None:
-        policy = self._node.spec.on_error
-        if isinstance(policy, Retry):
-            policy = policy.then
-        if isinstance(policy, Drop | Emit) and not self._node.meter.within_budget(dropped, policy.most, policy.of):
-            last = next(reversed(self._node.meter.failures), "") if failure is None else f"{failure.kind}: {failure.message}"
-            recent = self._node.meter.recent
-            raise BudgetExceeded(self._node.spec.name, sum(recent), len(recent), policy.most, policy.of, last)
+    def _spend(self, outcome: Outcome, reason: str = "") -> None:
+        self._node.budget.record(outcome, reason)
+        if outcome != "kept" and (exceeded := self._node.budget.exceeded()) is not None:
+            raise exceeded
 
     def _note(self, error: BaseException) -> None:
         failure = _failure(error)

@@ -13,10 +13,10 @@ import numpy as np
 import pydantic
 
 from flow import Context
+from stages.cancellation import cancel_requested
 from stages.envs.environment import Environment, Opening, Reply
 from stages.policy import Policy, Sample, SampleRequest
 from stages.records import Message, Status, Task
-from stages.tools.cancellation import cancel_requested
 from stages.tools.tool import BrokenToolError
 
 T = TypeVar("T")

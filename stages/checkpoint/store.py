@@ -5,6 +5,7 @@ there; a half-written one is never listed and never chosen. Arrays are laid out 
 graph: that names one of these steps.
 """
 
+import contextlib
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -148,7 +149,7 @@ class CheckpointStore:
 
 
 def load_parameters(model: nnx.Module, folder: Path | str, step: int | None = None) -> int:
-    """Fill the parameters of a model from a run's checkpoints, in place.
+    """Fill the parameters of a model from a run's checkpoints, in place. Changes nothing on disk: the run may still be saving.
 
     Args:
         model: built with the config it was saved with.
@@ -163,12 +164,14 @@ def load_parameters(model: nnx.Module, folder: Path | str, step: int | None = No
         ValueError: names, shapes or dtypes differ from the model's.
     """
     folder = Path(folder).absolute()
-    _chosen_step(folder, step)
-    parameters = nnx.state(model, nnx.Param)
-    with CheckpointStore(folder, keep=None) as store:
-        saved = store.restore(parameters, step=step)
-    nnx.update(model, saved.parameters)
-    return saved.step
+    step = _chosen_step(folder, step)
+    # A manager that may write deletes what it takes for the leftovers of a crash: the step that a live run is saving.
+    options = ocp.CheckpointManagerOptions(
+        read_only=True, save_interval_steps=0, create=False, cleanup_tmp_directories=False, max_to_keep=None
+    )
+    with contextlib.closing(_manager(folder, options)) as manager:
+        nnx.update(model, _read(manager, folder, step, "parameters", nnx.state(model, nnx.Param)))
+    return step
 
 
 def complete_steps(folder: Path) -> list[int]:
@@ -181,13 +184,14 @@ def complete_steps(folder: Path) -> list[int]:
 
 def _open_manager(folder: Path, keep: int | None) -> ocp.CheckpointManager:
     folder.mkdir(parents=True, exist_ok=True)
+    return _manager(folder, ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True))
+
+
+def _manager(folder: Path, options: ocp.CheckpointManagerOptions) -> ocp.CheckpointManager:
     # Without handlers by name, a manager that has saved nothing yet gives no metadata.
     arrays, meta = ocp.StandardCheckpointHandler, ocp.JsonCheckpointHandler
-    return ocp.CheckpointManager(
-        folder,
-        options=ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True),
-        item_handlers={"parameters": arrays(), "optimizer": arrays(), "meta": meta()},
-    )
+    handlers = {"parameters": arrays(), "optimizer": arrays(), "meta": meta()}
+    return ocp.CheckpointManager(folder, options=options, item_handlers=handlers)
 
 
 def _chosen_step(folder: Path, step: int | None) -> int:

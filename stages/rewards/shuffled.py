@@ -4,7 +4,6 @@ A run that still improves under them learns from something else than the reward 
 scoring stage and changes nothing but ``Episode.reward``. Not a regulariser, and not for a run whose result matters.
 """
 
-from collections import deque
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -19,56 +18,51 @@ TRUE_PART = "true_reward"
 """Name in ``Episode.parts`` under which the reward that was taken away is kept, for the record."""
 
 
-def drawn_rewards(pool: np.ndarray, count: int, seed: int, birth: int) -> np.ndarray:
-    """Rewards drawn from a pool, with replacement.
+def drawn_reward(seed: int, birth: int, member: int, share: float) -> float:
+    """A reward of 1 with probability ``share``, else 0.
 
     Args:
-        pool: float64 [P], at least one.
-        count: how many.
         seed: of the run.
-        birth: birth number of the group; with the seed it decides the draw.
-
-    Returns:
-        float64 [count]: uniform over the pool.
+        birth: birth number of the group.
+        member: index in the group. The three alone decide the draw.
+        share: from 0 to 1.
     """
-    return np.random.default_rng((seed, birth)).choice(pool, size=count, replace=True)
+    return float(np.random.default_rng((seed, birth, member)).random() < share)
 
 
 class Shuffled:
-    """Replaces each reward with one drawn from the last rewards of *other* groups.
+    """Replaces each reward with a draw that is a function of (seed, birth, member) alone.
 
-    So rewards keep the running distribution of the run (its mean success, say) and are independent of the member and of its
-    task. A permutation inside the group would keep the mean of the group, which tells how hard the task was. The pool opens
-    with one reward of 0 and one of 1. Failed members stay failed.
-
-    The draws are a function of (seed, birth) and of the pool; the pool follows the order in which groups are scored, so run
-    this stage with one worker where the control must give the same numbers twice.
+    So the reward is independent of the episode and of its task, and the control gives the same numbers whatever the order in
+    which groups are scored. A permutation inside the group would keep the mean of the group, which tells how hard the task was;
+    one over the last groups would depend on their order. Failed members stay failed.
 
     Args:
         scoring: the stage that gives the true rewards.
         seed: of the draws.
-        window: number of latest rewards the pool holds, at least 2.
+        share: probability of a reward of 1, the other rewards are 0; best the success of the run that is controlled.
+
+    Raises:
+        ValueError: ``share`` is not above 0 and below 1.
     """
 
-    def __init__(self, scoring: Scoring, seed: int, window: int = 256) -> None:
-        if window < 2:
-            raise ValueError(f"Shuffled: expected a window of at least 2 rewards, got {window}; a window of 1 is no draw")
+    def __init__(self, scoring: Scoring, seed: int, share: float = 0.4) -> None:
+        if not 0.0 < share < 1.0:
+            raise ValueError(
+                f"Shuffled: expected a share above 0 and below 1, got {share}; "
+                "constant rewards give no advantage and control nothing"
+            )
         self._scoring = scoring
         self._seed = seed
-        self._pool: deque[float] = deque((0.0, 1.0), maxlen=window)
+        self._share = share
 
     async def __call__(self, gathered: Gathered[Episode], context: Context) -> Group:
-        """Score the group, then give its members rewards of others."""
+        """Score the group, then put the draws in place of the rewards."""
         group = await self._scoring(gathered, context)
-        true = [episode.reward for episode in group.episodes]
-        draws = drawn_rewards(np.array(self._pool), len(true), self._seed, group.birth)
-        self._pool.extend(reward for reward in true if reward is not None)
-        swapped = [
-            episode if reward is None else _rewarded(episode, float(draw), reward)
-            for episode, reward, draw in zip(group.episodes, true, draws, strict=True)
-        ]
-        return msgspec.structs.replace(group, episodes=tuple(swapped))
+        return msgspec.structs.replace(group, episodes=tuple(self._swapped(episode) for episode in group.episodes))
 
-
-def _rewarded(episode: Episode, reward: float, true: float) -> Episode:
-    return msgspec.structs.replace(episode, reward=reward, parts={**episode.parts, TRUE_PART: true})
+    def _swapped(self, episode: Episode) -> Episode:
+        if episode.reward is None:
+            return episode
+        draw = drawn_reward(self._seed, episode.birth, episode.member, self._share)
+        return msgspec.structs.replace(episode, reward=draw, parts={**episode.parts, TRUE_PART: episode.reward})

@@ -3,7 +3,8 @@
 What a reward *is* lives in pure functions beside this file; what happens to a group with missing members is the barrier's
 declared policy. This stage only applies the functions and states what a score that is none means:
 
-* A member whose status is a failure is not scored: its reward stays ``None``.
+* A member that failed is handed on, and not scored: its reward stays ``None``, so that it is counted and trains nothing. One
+  that failed without leaving an episode is missing.
 * A function that raises, or gives anything but one finite number, fails *that member*: status ``environment_error``, one line
   of error that names the function, reward ``None``. It takes no part in statistics and trains nothing. It is never a zero:
   a zero would teach the policy that it was wrong.
@@ -47,8 +48,9 @@ class Rewards:
         self._functions = dict(functions)
 
     async def __call__(self, gathered: Gathered[Episode], context: Context) -> Group:
-        """Score each member, in member order."""
-        episodes = [await self._scored(episode) for episode in gathered.members]
+        """Score each member; the group holds all that left an episode, failed ones too, in member order."""
+        scored = [await self._scored(episode) for episode in gathered.members]
+        episodes = sorted((*scored, *gathered.failed), key=lambda episode: episode.member)
         return Group(birth=gathered.birth, episodes=tuple(episodes))
 
     async def _scored(self, episode: Episode) -> Episode:

@@ -28,12 +28,19 @@ from stages.rollout.schedule import Job
 from stages.rollout.weights import matching_leaves
 from stages.rollout.worker import EngineStatistics, Load, Trace, Worker
 
+THREAD = "headrace-engine"
+"""Name of the engine's thread."""
+WOKEN_AT_ONCE = 32
+"""Most requests settled in one turn of the loop. Each of them goes on with its episode in the next turn, about 0.15 ms of work:
+the whole of a large wave at once would hold up everything else on the loop."""
+
 
 class Engine:
     """Samples for many sessions at once; a ``stages.policy.Policy``.
 
     ``async with Engine(model, config) as engine:`` starts the thread and compiles; leaving it fails what is pending and ends
-    the thread. All methods are called from the loop that entered it.
+    the thread. All methods are called from the loop that entered it. It may be entered again once left: it then begins anew,
+    with the model's parameters as they are by then.
 
     Args:
         model: decoder whose parameters are in force at first; they are shared, never donated or changed.
@@ -44,21 +51,28 @@ class Engine:
 
     def __init__(self, model: Transformer, config: EngineConfig, version: int = 0, trace: Trace | None = None):
         self.config = config
+        self._model, self._version, self._trace = model, version, trace
         self._vocab_size = model.config.vocab_size
-        self._device = Device(model, config)
-        self._mailbox = Mailbox()
-        self._worker = Worker(self._device, config, version, self._mailbox, self._report, trace)
+        self._renew()
         self._pending: dict[object, asyncio.Future[Any]] = {}
+        self._is_open = False
         self._ended: BaseException | None = RuntimeError("the engine has not been entered")
 
     async def __aenter__(self) -> Self:
-        """Start the thread; returns once everything is compiled."""
+        """Start the thread; returns once everything is compiled.
+
+        Raises:
+            RuntimeError: it is open already.
+        """
+        if self._is_open:
+            raise RuntimeError("expected a closed engine; got one that is open, in engine; leave it first, or make another one")
+        self._renew()
         self._loop = asyncio.get_running_loop()
-        self._ended = None
+        self._is_open, self._ended = True, None
         self._thread_ended = self._loop.create_future()
         self._loading = asyncio.Lock()
         # A daemon, so that a step that never returns cannot keep the process from ending.
-        self._thread = threading.Thread(target=self._run, name="headrace-engine", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(self._worker, self._thread_ended), name=THREAD, daemon=True)
         opened = self._expect(self._worker)
         self._thread.start()
         try:
@@ -70,12 +84,14 @@ class Engine:
 
     async def __aexit__(self, *exc_info: object) -> None:
         """End the thread after the step it is in; pending requests raise. A cancellation waits for that step too."""
+        self._ended = self._ended or RuntimeError("the engine was closed")
         self._mailbox.close()
         try:
             await asyncio.shield(self._thread_ended)
         finally:
             self._thread.join()
-            self._stop(RuntimeError("the engine was closed"))
+            self._stop(self._ended)
+            self._is_open = False
 
     @property
     def context_length(self) -> int:
@@ -110,15 +126,16 @@ class Engine:
     async def load(self, weights: Weights, version: int) -> None:
         """Swap parameters between two steps, without compiling; returns when they are in force.
 
-        Loads are taken one at a time, in the order of the calls; versions may be skipped. Running
-        requests go on: their context is read in again and their further tokens carry the new version. A cancelled load may
-        still come into force; ``statistics().version`` tells.
+        Loads are taken one at a time, in the order of the calls; versions may be skipped. Version 0 begins a new line of
+        versions and is taken whatever is in force. Running requests go on: their context is read in again and their further
+        tokens carry the new version. A cancelled load may still come into force; ``statistics().version`` tells.
 
         Raises:
             ValueError: a parameter is missing, unknown or of another shape or dtype (all are named), or the version is lower
-                than the one in force. The old version stays in force.
+                than the one in force and not 0. The old version stays in force.
             RuntimeError: the engine is closed, or its thread died; the cause is attached.
         """
+        self._refuse_if_ended()
         load = Load(matching_leaves(self._device.parameters, weights.parameters), version)
         async with self._loading:
             # Arrays still being computed must not hold up the decode step that would read them first.
@@ -161,26 +178,42 @@ class Engine:
 
     def _expect(self, ticket: object) -> asyncio.Future[Any]:
         """A future for what the thread will report under this ticket."""
-        if self._ended is not None:
-            raise self._refusal(self._ended)
+        self._refuse_if_ended()
         self._pending[ticket] = self._loop.create_future()
         return self._pending[ticket]
 
-    def _run(self) -> None:
-        """Body of the thread."""
+    def _refuse_if_ended(self) -> None:
+        if self._ended is not None:
+            raise self._refusal(self._ended)
+
+    def _renew(self) -> None:
+        """What one entering lasts: a closed mailbox and a worker with a past are of no use to the next."""
+        self._device = Device(self._model, self.config)
+        self._mailbox = Mailbox()
+        self._worker = Worker(self._device, self.config, self._version, self._mailbox, self._report, self._trace)
+
+    def _run(self, worker: Worker, ended: asyncio.Future[None]) -> None:
+        """Body of the thread. However it ends, the loop hears of it: nobody may wait for a thread that is gone."""
+        reason: BaseException = RuntimeError("its thread came to an end")
         try:
-            self._worker.run()
+            worker.run()
         except BaseException as error:
-            self._loop.call_soon_threadsafe(self._stop, error)
+            reason = error
         finally:
-            self._loop.call_soon_threadsafe(self._thread_ended.set_result, None)
+            self._loop.call_soon_threadsafe(self._thread_is_over, ended, reason)
+
+    def _thread_is_over(self, ended: asyncio.Future[None], reason: BaseException) -> None:
+        ended.set_result(None)
+        # Otherwise a later entering owns what is pending now.
+        if ended is self._thread_ended:
+            self._stop(reason)
 
     def _report(self, ended: list[tuple[object, object]]) -> None:
         """Called on the thread: hand outcomes over, all of one round at once."""
         self._loop.call_soon_threadsafe(self._settle, ended)
 
     def _settle(self, ended: list[tuple[object, object]]) -> None:
-        for ticket, outcome in ended:
+        for ticket, outcome in ended[:WOKEN_AT_ONCE]:
             future = self._pending.get(ticket)
             # Gone or done: its caller was cancelled while the outcome was on its way.
             if future is None or future.done():
@@ -190,6 +223,8 @@ class Engine:
                 future.set_exception(outcome)
             else:
                 future.set_result(outcome)
+        if len(ended) > WOKEN_AT_ONCE:
+            self._loop.call_soon(self._settle, ended[WOKEN_AT_ONCE:])
 
     def _stop(self, reason: BaseException) -> None:
         """Nothing will be reported any more: whoever waits, and whoever asks later, learns why."""

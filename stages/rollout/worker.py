@@ -21,7 +21,7 @@ TRACK = "engine"
 
 
 class Trace(Protocol):
-    """Where spans go: "prefill", "decode" and "weights", with times of ``time.perf_counter_ns``."""
+    """Where spans go: "prefill", "decode" and "weights", with times of ``time.monotonic_ns``."""
 
     def begin(self, track: str, name: str, ns: int) -> None:
         """A span starts."""
@@ -109,12 +109,14 @@ class Worker:
         )
 
     def load(self, load: Load) -> None:
-        """Put new parameters in force: between two steps, so at a token boundary. A step back is refused.
+        """Put new parameters in force: between two steps, so at a token boundary. A step back is refused, but for version 0.
+
+        Version 0 begins a new line of versions: other weights altogether, as those of another run of the same program.
 
         What is cached was computed with the old ones, so all of it goes, and running requests are read in again: a token's
         log-probability is always that of its own version given the whole context.
         """
-        if load.version < self._version:
+        if 0 < load.version < self._version:
             self._ended.append((load, _step_back(load.version, self._version)))
             return
         with self._span("weights"):
@@ -157,11 +159,11 @@ class Worker:
         if self._trace is None:
             yield
             return
-        self._trace.begin(TRACK, name, time.perf_counter_ns())
+        self._trace.begin(TRACK, name, time.monotonic_ns())
         try:
             yield
         finally:
-            self._trace.end(TRACK, time.perf_counter_ns())
+            self._trace.end(TRACK, time.monotonic_ns())
 
 
 def _step_back(asked: int, in_force: int) -> ValueError:

@@ -4,9 +4,11 @@ A plain function runs in a worker thread, so that it never holds up the event lo
 """
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
@@ -15,7 +17,7 @@ import anyio
 import anyio.to_thread
 import pydantic
 
-from stages.tools.cancellation import cancel_requested
+from stages.cancellation import cancel_requested
 from stages.tools.tool import BrokenToolError, ToolAnswer, bounded, failure
 
 
@@ -29,15 +31,18 @@ class FunctionTool:
         name: str | None = None,
         deadline_s: float | None = 30.0,
         max_output_chars: int = 2000,
+        max_threads: int = 256,
     ):
         """Read the signature and the docstring.
 
         Args:
             function: every parameter annotated; the docstring's first paragraph describes it, ``Args:`` its parameters.
             name: name for the model; ``None`` takes the function's.
-            deadline_s: most seconds of one call, ``None`` for no limit. A plain function goes on in its thread after that,
-                since a thread cannot be stopped: its result is dropped.
+            deadline_s: most seconds of one call, ``None`` for no limit. Waiting for a thread does not count. A plain function
+                goes on in its thread after that, since a thread cannot be stopped: its result is dropped.
             max_output_chars: longest answer, in characters.
+            max_threads: most calls of a plain function awaited at once; further ones wait in order. Coroutine functions need
+                no thread.
 
         Raises:
             TypeError: a parameter has no annotation or is variadic, or there is no docstring.
@@ -49,6 +54,9 @@ class FunctionTool:
         self._function = function
         self._deadline_s = deadline_s
         self._max_output_chars = max_output_chars
+        # Of its own: in the threads that all code of a program shares, calls would queue behind each other's.
+        self._turns = None if inspect.iscoroutinefunction(function) else anyio.CapacityLimiter(max_threads)
+        self._threads = anyio.CapacityLimiter(math.inf)
 
     async def call(self, arguments: Mapping[str, Any], key: tuple[int, ...]) -> ToolAnswer:
         """See ``Tool.call``."""
@@ -61,8 +69,9 @@ class FunctionTool:
 
     async def _run(self, arguments: dict[str, Any]) -> ToolAnswer:
         try:
-            with anyio.move_on_after(self._deadline_s):
-                return ToolAnswer(str(await self._invoke(arguments)))
+            async with self._turns or contextlib.nullcontext():
+                with anyio.move_on_after(self._deadline_s):
+                    return ToolAnswer(str(await self._invoke(arguments)))
             return failure(f"no answer within {self._deadline_s:g} s")
         except asyncio.CancelledError:
             if cancel_requested():
@@ -75,9 +84,10 @@ class FunctionTool:
             return failure(str(error) or type(error).__name__)
 
     async def _invoke(self, arguments: dict[str, Any]) -> Any:
-        if inspect.iscoroutinefunction(self._function):
+        if self._turns is None:
             return await self._function(**arguments)
-        return await anyio.to_thread.run_sync(functools.partial(self._function, **arguments), abandon_on_cancel=True)
+        call = functools.partial(self._function, **arguments)
+        return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._threads)
 
     def _bounded(self, answer: ToolAnswer) -> ToolAnswer:
         return ToolAnswer(bounded(answer.text, self._max_output_chars), answer.outcome)

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-import anyio
 import anyio.to_thread
 import jax
 import numpy as np
@@ -23,6 +22,7 @@ from flax import nnx
 
 from flow import Context
 from stages.batches.microbatch import Rows, cut, empty_rows, padded, rows_of
+from stages.cancellation import to_the_end
 from stages.checkpoint.store import CheckpointStore
 from stages.losses.tokens import Loss
 from stages.records import Batch, Weights
@@ -78,9 +78,8 @@ class Trainer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Shielded: a run that is being cancelled still keeps the weights it paid for.
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self.close)
+        # A run that is being cancelled still keeps the weights it paid for.
+        await to_the_end(anyio.to_thread.run_sync(self.close))
 
     def open(self) -> None:
         """Initialise, restore where asked, compile. What ``async with`` does, for callers without an event loop.

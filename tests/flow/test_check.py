@@ -205,7 +205,7 @@ def wrong_numbers() -> Graph:
     a = graph.source("a", [1])
     members = graph.repeat("members", a, n=0)
     b = graph.stage("b", number, workers=0, deadline_s=0, needs={"sandbox": 2, "engine": 1}, on_error=Drop(most=-1, of=0))
-    c = graph.group("c", b, missing=Shrink(0))
+    c = graph.group("c", b, missing=Shrink(-1), budget=(-1, 0))
     d = graph.sink("d", Train(), collect=Collect(0, steps=0))
     _ = a >> members >> b >> c >> d
     graph.edge(c, d, capacity=Items(0))

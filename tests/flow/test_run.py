@@ -152,6 +152,44 @@ def test_a_cancelled_run_stops_its_workers_and_is_cancelled():
     assert run.summary().status == "suspended"
 
 
+@pytest.mark.parametrize("fail", ["", "work"])
+def test_stages_are_closed_with_the_error_of_the_run(fail):
+    """S12: a stage that saves or commits at its end must know that the run failed; it may not swallow that either."""
+    seen: list[str] = []
+
+    class Asks(Resource):
+        async def __aexit__(self, kind: object, error: object, trace: object) -> bool:
+            seen.append(str(error))
+            return True
+
+    graph, _ = line(Asks([], fail=fail))
+
+    async def main() -> Run:
+        run = Run(graph.build())
+        try:
+            await run.finish()
+        except StageFailed:
+            assert fail
+        return run
+
+    assert run_virtual(main()).summary().status == ("failed" if fail else "completed")
+    message = "stage 'stage0' failed at item 0 (retry 0, attempt 0): ValueError: broken"
+    assert seen == [message if fail else "None"]
+
+
+@pytest.mark.parametrize("fail", ["open", "close"])
+def test_a_run_whose_stage_cannot_be_opened_or_closed_has_failed(fail):
+    graph, _ = line(Resource([], fail=fail))
+
+    async def main() -> Run:
+        run = Run(graph.build())
+        with pytest.raises(OSError, match=r"no device|stuck"):
+            await run.finish()
+        return run
+
+    assert run_virtual(main()).summary().status == "failed"
+
+
 @pytest.mark.parametrize("how", ["completed", "failed", "suspended"])
 def test_nothing_is_left_behind(how):
     """S8, S12, S26: no task, no thread, no warning of an exception that nobody read, however the run ended."""

@@ -193,7 +193,7 @@ def declare(plan: Plan, graph: Graph, clock: random.Random, cell=None) -> Iterat
         yield graph.repeat("members", node, n=plan.size)
         for step in plan.inside:
             yield stage(step, reads=cell)
-        yield graph.group("groups", node, missing=plan.missing)
+        yield graph.group("groups", node, missing=plan.missing, budget=None)
     for step in plan.after:
         yield stage(step)
 

@@ -130,7 +130,7 @@ def failed(policy, **kwargs):
     assert [env.closed for env in Watched.made] == [1]
     assert policy.released == ["episodes/4.1/2/5"]
     assert outcome.value.status.failed
-    assert outcome.reason.startswith(f"{outcome.value.status}: ")
+    assert (outcome.reason, outcome.detail) == (outcome.value.status, outcome.value.error)
     return outcome.value
 
 

@@ -116,6 +116,53 @@ def test_a_step_given_up_puts_its_groups_back():
     assert tickets.held == 1
 
 
+def feasible_after(tickets: Admission, taken: int) -> bool:
+    """The definition, for one candidate: whoever must go by each later step still fits after it."""
+    freshness, holding = tickets.freshness, tickets._holding
+    margins = {
+        birth: max(0, min((0 if version is None else version) + freshness.max_lag - tickets.step, freshness.max_lag))
+        for birth, version in holding.items()
+        if birth != taken
+    }
+    places = tickets.per_step - tickets._taken - 1
+    return all(
+        sum(margin <= later for margin in margins.values()) <= places + later * tickets.per_step
+        for later in range(freshness.max_lag + 1)
+    )
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_the_choice_is_the_oldest_of_those_that_leave_room_for_all_others(seed):
+    """S16: the count over all candidates at once against the definition, one candidate at a time, in any state."""
+    rnd = random.Random(seed)
+    max_lag, per_step = rnd.randint(1, 4), rnd.randint(1, 4)
+    tickets = Admission(Freshness(max_lag), per_step, None, lambda birth: None)
+    tickets.step = rnd.randint(0, 6)
+    tickets._taken = rnd.randrange(per_step)
+    ready = []
+    for birth in rnd.sample(range(99), rnd.randint(1, (max_lag + 1) * per_step)):
+        version = rnd.randint(max(0, tickets.step - max_lag), tickets.step)
+        tickets.opened(birth)
+        tickets.gathered(birth, version)
+        if rnd.random() < 0.6:
+            ready.append((birth, version))
+    allowed = [(version, birth) for birth, version in ready if feasible_after(tickets, birth)]
+    chosen = tickets.choose(ready)
+    assert (None if chosen is None else ready[chosen][::-1]) == min(allowed, default=None)
+
+
+def test_a_look_asks_for_each_group_once_however_many_are_ready():
+    """256 groups a step with a lag of 4 are 1280 held: a look is linear in them, or the loop would stand still."""
+    asked: list[int] = []
+    tickets = Admission(Freshness(4), 256, None, lambda birth: asked.append(birth))
+    for birth in range(1280):
+        tickets.opened(birth)
+    for birth in range(0, 1280, 2):
+        tickets.gathered(birth, 0)
+    assert tickets.choose([(birth, 0) for birth in range(0, 1280, 2)]) == 0
+    assert len(asked) == 640
+
+
 def play(seed: int, max_lag: int, per_step: int, late: str, steps: int) -> tuple[list[int], int, int]:
     """Run admission alone against random arrivals, drops, retries and slow loads.
 

@@ -109,6 +109,67 @@ def test_the_collector_may_run_on_a_thread():
     assert len(names) == 6
 
 
+@pytest.mark.parametrize("during", ["add", "finish"])
+def test_a_step_that_a_thread_completed_is_kept_when_the_run_is_suspended(during):
+    """S13, S19: the step is applied, so its items are settled and its result published; an unfinished one gives them back."""
+    inside, may_end, applied = threading.Event(), threading.Event(), []
+
+    class Slow:
+        def add(self, value: int, context: Context) -> None:
+            if during == "add":
+                inside.set()
+                may_end.wait(10)
+
+        def finish(self, context: Context) -> str:
+            if during == "finish":
+                inside.set()
+                may_end.wait(10)
+            applied.append(context.path)
+            return "applied"
+
+    graph = Graph("kept")
+    sink = graph.sink("train", Slow(), collect=Collect(2), placement=Threads())
+    _ = graph.source("source", range(9)) >> sink
+    graph.feedback(sink, graph.latest("weights", str))
+
+    async def main() -> tuple[Run, Summary]:
+        run = Run(graph.build())
+        task = asyncio.create_task(run.finish())
+        await asyncio.to_thread(inside.wait, 10)
+        run.suspend()
+        await asyncio.sleep(0.01)
+        may_end.set()
+        return run, await task
+
+    run, summary = asyncio.run(main())
+    node = summary.nodes["train"]
+    finished = int(during == "finish")
+    assert (len(applied), node.emitted, summary.versions["weights"]) == (finished,) * 3
+    assert (node.given_back, run.state.nodes["train"].meter.finished) == ((0, 2) if finished else (1, 0))
+    assert (summary.status, summary.faults, run.state.nodes["train"].input.leased) == ("suspended", (), 0)
+
+
+def test_a_finish_that_shrugs_a_cancel_off_is_kept_too_and_ends_the_worker():
+    """S9: the cancel is not lost with it, or the run would go on for ever."""
+
+    class Stubborn(Train):
+        async def finish(self, context: Context) -> str:
+            try:
+                await asyncio.sleep(10)
+            except asyncio.CancelledError:
+                return "applied"
+            return "late"
+
+    async def main() -> Summary:
+        run = Run(collect(Stubborn(), count=10**6, items=2).build())
+        asyncio.get_running_loop().call_later(5, run.suspend)
+        return await run.finish()
+
+    summary = run_virtual(main())
+    assert (summary.status, summary.seconds, summary.nodes["train"].emitted) == ("suspended", 5, 1)
+    assert summary.faults == ()
+
+
 async def unequal(value: int, context: Context) -> int:
     await asyncio.sleep(50 if value % 5 == 0 else 1)
     return value
@@ -189,8 +250,25 @@ def test_weights_that_cannot_be_loaded_end_the_run():
     async def load(value: str, version: int) -> None:
         raise OSError("no route")
 
-    with pytest.raises(StageFailed, match=r"weights \(load of version 1\).*no route"):
+    with pytest.raises(StageFailed, match=r"weights \(load of version 0\).*no route"):
         finish(loop(Train(), unequal, load=load))
+
+
+def test_the_initial_value_is_loaded_before_anything_is_made_with_it():
+    """S84: whoever serves the cell serves version 0 of this graph, not what an earlier graph left there."""
+    loaded: list[tuple[str, int]] = []
+
+    async def load(value: str, version: int) -> None:
+        await asyncio.sleep(5)
+        loaded.append((value, version))
+
+    async def work(value: int, context: Context) -> int:
+        assert loaded, "work began before the load"
+        return value
+
+    summary = finish(loop(Train(), work, load=load, steps=1))
+    assert loaded == [("version 0", 0), ("version 1", 1)]
+    assert summary.seconds == 5  # the load of version 1; what comes before the work does not count
 
 
 def test_many_values_may_not_share_one_ticket():

@@ -5,7 +5,22 @@ from collections import Counter
 
 import pytest
 
-from flow import Context, Drop, Emit, Fail, Failed, Filtered, Gathered, Graph, Retry, Run, Shrink, StageFailed, Summary
+from flow import (
+    BudgetExceeded,
+    Context,
+    Drop,
+    Emit,
+    Fail,
+    Failed,
+    Filtered,
+    Gathered,
+    Graph,
+    Retry,
+    Run,
+    Shrink,
+    StageFailed,
+    Summary,
+)
 from flow.testing import run_virtual
 
 
@@ -121,21 +136,103 @@ def test_a_member_that_never_ends_is_settled_by_its_deadline():
     assert summary.seconds < 30
 
 
-def test_a_late_member_never_opens_its_group_again():
-    """G5: the sibling that still ran when the group was dropped is counted as late, and that is all."""
+@pytest.mark.parametrize("seed", range(5))
+def test_a_late_member_never_opens_its_group_again(seed):
+    """G5: siblings that end in the moment their group is dropped are counted, one way or another, and that is all."""
 
     async def work(value: int, context: Context) -> int:
         await asyncio.sleep(1)
         if value == 0 and context.member == 0:
             raise ValueError("early")
-        await asyncio.sleep(5)
         return value
 
     graph, got = training(work, tasks=2)
+    summary = finish(graph, seed)
+    assert [g.birth for g in got] == [1]
+    lost, dropped = summary.nodes["groups"].lost, summary.nodes["work"].dropped
+    assert lost.get("late", 0) + lost.get("group dropped", 0) + dropped.get("group closed", 0) == 3
+    assert summary.open_groups == {"groups": 0}
+
+
+@pytest.mark.parametrize("backoff_s", [0, 1])
+def test_siblings_at_work_are_stopped_when_their_group_is_dropped(backoff_s):
+    """F4, S17: what they would give is lost, so nobody waits for it; a stage that swallows the cancel changes nothing."""
+    swallowed: list[int] = []
+
+    async def work(value: int, context: Context) -> int:
+        await asyncio.sleep(1 if context.member == 0 else 0.5)
+        if value == 0 and context.member == 0:
+            raise ValueError("early")
+        try:
+            await asyncio.sleep(1000 if value == 0 else 1)
+        except asyncio.CancelledError:
+            if context.member == 1:
+                swallowed.append(context.member)
+                return value
+            raise
+        return value
+
+    policy = Retry(2, then=Drop(), backoff_s=backoff_s) if backoff_s else Drop()
+    graph, got = training(work, tasks=2, on_error=policy)
     summary = finish(graph)
     assert [g.birth for g in got] == [1]
-    assert summary.nodes["groups"].lost["late"] == 3
-    assert summary.open_groups == {"groups": 0}
+    assert swallowed == [1]
+    assert (summary.nodes["work"].dropped["group closed"], summary.nodes["work"].given_back) == (3, 0)
+    assert summary.seconds < 15
+
+
+def test_an_evaluation_hands_on_groups_whose_members_all_failed():
+    """S27: failed members have their values beside the others, not among them; a group of failures is not lost."""
+
+    async def work(value: int, context: Context) -> object:
+        if value == 0 or context.member == 1:
+            return Failed(f"{value}.{context.member}", "TimedOut")
+        return f"{value}.{context.member} ok"
+
+    graph, got = training(work, tasks=2, missing=Shrink(min_members=0))
+    finish(graph)
+    assert {g.birth: (g.members, g.failed, len(g.failures), g.closed) for g in got} == {
+        0: ((), ("0.0", "0.1", "0.2", "0.3"), 4, "shrunk"),
+        1: (("1.0 ok", "1.2 ok", "1.3 ok"), ("1.1",), 1, "shrunk"),
+    }
+
+
+def test_a_dropped_member_has_a_reason_and_no_value():
+    def work(value: int, context: Context) -> int:
+        if context.member == 2:
+            raise ValueError("bad")
+        return value
+
+    graph, got = training(work, tasks=1, missing=Shrink(0))
+    finish(graph)
+    assert [(g.members, g.failures, g.failed) for g in got] == [((0, 0, 0), ("ValueError",), ())]
+
+
+def test_groups_that_are_dropped_one_after_another_end_the_run():
+    """S2, S6: an endless source, a server that is down, and a barrier that drops every group; by its own budget."""
+
+    async def work(value: int, context: Context) -> int:
+        await asyncio.sleep(1)
+        raise ConnectionError("refused")
+
+    graph, _ = training(work, tasks=10**6)
+    with pytest.raises(BudgetExceeded) as caught:
+        finish(graph.with_("groups", budget=(7, 10)))
+    assert str(caught.value) == (
+        "node 'groups' dropped 8 of its last 8 groups; expected at most 7 of 10. The last reason was: member failed: "
+        "ConnectionError. Repair what fails there, or raise budget=(7, 10); None for no limit."
+    )
+    with pytest.raises(BudgetExceeded, match="dropped 51 of its last 51 groups; expected at most 50 of 100"):
+        finish(graph)
+
+
+def test_a_barrier_without_a_budget_drops_as_many_groups_as_there_are():
+    def work(value: int, context: Context) -> int:
+        raise ConnectionError("refused")
+
+    graph, got = training(work, tasks=200)
+    summary = finish(graph.with_("groups", budget=None))
+    assert (got, sum(summary.nodes["groups"].dropped.values())) == ([], 200)
 
 
 def test_nothing_more_of_a_dropped_group_is_started():

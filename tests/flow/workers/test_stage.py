@@ -1,6 +1,7 @@
 """What becomes of one item at one stage: results, failures, retries, deadlines, cancellations, order."""
 
 import asyncio
+import threading
 from itertools import pairwise
 
 import pytest
@@ -19,6 +20,7 @@ from flow import (
     Run,
     StageFailed,
     Summary,
+    Threads,
 )
 from flow.testing import run_virtual
 
@@ -128,8 +130,8 @@ def test_a_stage_that_drops_too_much_ends_the_run():
     with pytest.raises(BudgetExceeded) as caught:
         finish(graph)
     assert str(caught.value) == (
-        "stage 'stage' dropped 6 of its last 6 items; its budget is 5 (Drop(most=5, of=20)). The last reason was: "
-        "ConnectionError: refused. Repair what the stage calls, or raise the budget."
+        "node 'stage' failed 6 of its last 6 items; expected at most 5 of 20. The last reason was: "
+        "ConnectionError: refused. Repair what it calls, or raise Drop(most=5, of=20)."
     )
 
 
@@ -145,6 +147,29 @@ def test_what_is_filtered_on_purpose_does_not_use_up_the_budget():
     summary = finish(graph).nodes["stage"]
     assert got == []
     assert dict(summary.dropped) == {"ValueError": 20, "dull": 180}
+
+
+def test_a_sink_on_a_thread_settles_what_it_came_to_the_end_with_before_it_is_cancelled():
+    """S13: given back, an item that has had its effect outside would have it twice."""
+    inside, may_end, written = threading.Event(), threading.Event(), []
+
+    def write(value: int, context: Context) -> None:
+        inside.set()
+        may_end.wait(10)
+        written.append(value)
+
+    graph, _ = line(lambda value, context: value, count=3, sink=write)
+
+    async def main() -> Summary:
+        run = Run(graph.with_("sink", placement=Threads()).build())
+        task = asyncio.create_task(run.finish())
+        await asyncio.to_thread(inside.wait, 10)
+        run.suspend()
+        may_end.set()
+        return await task
+
+    summary = asyncio.run(main()).nodes["sink"]
+    assert (written, summary.taken, summary.given_back) == ([0], 1, 0)
 
 
 def test_a_failure_may_go_on_as_a_value():

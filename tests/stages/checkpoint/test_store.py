@@ -151,6 +151,22 @@ def test_parameters_load_into_a_model(tmp_path: Path):
     assert_equal_trees(parameters_of(other), parameters_of(model))
 
 
+def test_loading_changes_nothing_on_disk_beside_a_run_that_is_saving(tmp_path: Path):
+    """What looks like the leftover of a crash may be the step that a live run is writing."""
+    model, other = Pair(2, 0), Pair(2, 1)
+    with CheckpointStore(tmp_path, keep=None) as store:
+        for step in (1, 2, 3):
+            store.save(step, parameters_of(model))
+    for name in ("4.orbax-checkpoint-tmp", "4.orbax-checkpoint-tmp-7"):
+        (tmp_path / name / "parameters.orbax-checkpoint-tmp").mkdir(parents=True)
+        (tmp_path / name / "parameters.orbax-checkpoint-tmp" / "part").write_text("half")
+    before = {path: path.stat().st_mtime_ns for path in [tmp_path, *tmp_path.rglob("*")]}
+    assert load_parameters(other, tmp_path) == 3
+    assert load_parameters(other, tmp_path, step=1) == 1
+    assert {path: path.stat().st_mtime_ns for path in [tmp_path, *tmp_path.rglob("*")]} == before
+    assert_equal_trees(parameters_of(other), parameters_of(model))
+
+
 def test_loading_says_what_differs(tmp_path: Path):
     with CheckpointStore(tmp_path) as store:
         store.save(7, parameters_of(Pair(2, 0)))

@@ -6,10 +6,13 @@ import pytest
 
 from flow import Gathered
 from flow.testing import context
-from stages.records import Episode, Group, Message, Status, Task
+from stages.advantages.stage import Advantages
+from stages.batches.stage import Pack, PackConfig
+from stages.records import Batch, Episode, Group, Message, Status, Task
 from stages.rewards.answers import exact_answer
-from stages.rewards.shuffled import Shuffled, drawn_rewards
+from stages.rewards.shuffled import Shuffled
 from stages.rewards.stage import Rewards
+from stages.train.metrics import divisor, episode_metrics
 
 
 def episode(member: int, text: str = "12", status: Status = Status.FINISHED, birth: int = 0) -> Episode:
@@ -29,7 +32,7 @@ def episode(member: int, text: str = "12", status: Status = Status.FINISHED, bir
 
 
 def gathered(*episodes: Episode, birth: int = 0) -> Gathered[Episode]:
-    return Gathered(birth=birth, members=episodes, failures=(), closed="full")
+    return Gathered(birth=birth, members=episodes, failed=(), failures=(), closed="full")
 
 
 def score(stage, *episodes: Episode, birth: int = 0) -> Group:
@@ -107,13 +110,34 @@ def test_a_failed_episode_is_not_scored():
     assert group.episodes[1].status is Status.TIMED_OUT
 
 
+def test_failed_members_are_handed_on_in_their_places_without_a_reward_or_an_advantage():
+    """S27: they are counted by status, and neither the statistics nor the packed rows know them."""
+    failed = (episode(1, status=Status.TIMED_OUT), episode(3, status=Status.MODEL_ERROR))
+    reasons = ("timed_out", "model_error")
+    incomplete = Gathered(0, (episode(0), episode(2, "13")), reasons, "shrunk", failed=failed)
+
+    async def batch() -> tuple[Group, Batch]:
+        group = await Rewards({"answer": (exact_answer, 1.0)})(incomplete, context())
+        ready = await Advantages()(group, context())
+        return ready, await Pack(PackConfig(row_length=8))(ready, context())
+
+    group, packed = asyncio.run(batch())
+    assert [(e.member, e.reward) for e in group.episodes] == [(0, 1.0), (1, None), (2, 0.0), (3, None)]
+    assert group.advantages.tolist() == [1.0, 0.0, -1.0, 0.0]  # mean 0.5 and deviation 0.5 of the two that count
+    assert packed.num_targets == 4
+    counts = episode_metrics(packed.episodes)
+    assert (counts["num_episodes"], counts["episodes_timed_out"], counts["episodes_model_error"]) == (4, 1, 1)
+    assert (counts["success"], counts["reward_mean"]) == (0.25, 0.5)
+    assert divisor(packed) == 4
+
+
 def test_members_keep_their_order_and_nothing_else_changes():
     """S41: each reward belongs to the episode it stands in."""
-    members = [episode(4), episode(1, "13"), episode(2)]
+    members = [episode(1), episode(2, "13"), episode(4)]
     group = score(Rewards({"answer": (exact_answer, 1.0)}), *members, birth=9)
     assert group.birth == 9
     assert group.advantages is None
-    assert [(e.member, e.reward) for e in group.episodes] == [(4, 1.0), (1, 0.0), (2, 1.0)]
+    assert [(e.member, e.reward) for e in group.episodes] == [(1, 1.0), (2, 0.0), (4, 1.0)]
     assert all(after.ids is before.ids for before, after in zip(members, group.episodes, strict=True))
 
 
@@ -124,36 +148,40 @@ def test_bad_settings_are_refused():
         Rewards({"answer": (exact_answer, math.nan)})
 
 
-def test_shuffled_rewards_are_independent_of_the_episode_and_keep_the_mean():
-    """The correlation over 3000 members with a success rate of 0.3 must lie within 4 standard errors of 0."""
-    stage = Shuffled(Rewards({"answer": (exact_answer, 1.0)}), seed=3)
+def test_shuffled_rewards_are_independent_of_the_episode_and_have_the_share_asked_for():
+    """Over 3000 members with a success rate of 0.3, correlation and mean must lie within 4 standard errors."""
+    stage = Shuffled(Rewards({"answer": (exact_answer, 1.0)}), seed=3, share=0.3)
     random = np.random.default_rng(0)
     # Whole groups are easy or hard, so that a permutation inside the group would be caught too.
     rates = random.choice([0.05, 0.55], size=375)
-    groups = [[episode(m, "12" if random.random() < rate else "x") for m in range(8)] for rate in rates]
-
-    async def score_all() -> list[Episode]:
-        scored = [await stage(gathered(*group, birth=birth), context()) for birth, group in enumerate(groups)]
-        return [e for group in scored for e in group.episodes]
-
-    episodes = asyncio.run(score_all())
+    groups = [[episode(m, "12" if random.random() < rate else "x", birth=b) for m in range(8)] for b, rate in enumerate(rates)]
+    episodes = [e for birth, group in enumerate(groups) for e in score(stage, *group, birth=birth).episodes]
     true, given = [e.parts["true_reward"] for e in episodes], [e.reward for e in episodes]
     assert set(given) == {0.0, 1.0}
-    assert abs(np.mean(given) - np.mean(true)) < 0.05
+    assert abs(np.mean(given) - 0.3) < 4 * math.sqrt(0.3 * 0.7 / 3000)
     assert abs(np.corrcoef(true, given)[0, 1]) < 4 / math.sqrt(len(true))
 
 
-def test_shuffled_rewards_repeat_with_the_seed_and_leave_failures_alone():
-    def run(seed: int) -> list[float | None]:
-        stage = Shuffled(Rewards({"answer": (exact_answer, 1.0)}), seed=seed)
-        members = [*(episode(m) for m in range(15)), episode(15, status=Status.TOOL_ERROR)]
-        return [e.reward for e in score(stage, *members, birth=1).episodes]
+def test_shuffled_rewards_do_not_depend_on_the_order_in_which_groups_and_members_come():
+    """The control repeats: a stage that scores the groups backwards, some of them short of members, gives the same rewards."""
+    groups = {birth: [episode(m, birth=birth) for m in range(6)] for birth in range(5)}
+    rewards = Rewards({"answer": (exact_answer, 1.0)})
+    forwards, backwards = Shuffled(rewards, seed=1), Shuffled(rewards, seed=1)
+    want = {(b, e.member): e.reward for b in range(5) for e in score(forwards, *groups[b], birth=b).episodes}
+    got = {(b, e.member): e.reward for b in reversed(range(5)) for e in score(backwards, *groups[b][b:], birth=b).episodes}
+    assert set(want.values()) == {0.0, 1.0}
+    assert got == {key: want[key] for key in got}
+    other = score(Shuffled(rewards, seed=2), *groups[0], *groups[0]).episodes
+    assert [e.reward for e in other] != [want[0, e.member] for e in other]
 
-    assert run(1) == run(1) != run(2)
-    assert run(1)[15] is None
+
+def test_shuffled_rewards_leave_failures_alone():
+    """S27."""
+    group = score(Shuffled(Rewards({"answer": (exact_answer, 1.0)}), seed=0), episode(0), episode(1, status=Status.TOOL_ERROR))
+    assert [e.reward is None for e in group.episodes] == [False, True]
 
 
-def test_rewards_are_drawn_from_the_pool_alone():
-    draws = drawn_rewards(np.array([2.0, 5.0]), 400, seed=0, birth=0)
-    assert set(draws) == {2.0, 5.0}
-    assert 150 < (draws == 2.0).sum() < 250
+@pytest.mark.parametrize("share", [0.0, 1.0, math.nan])
+def test_a_share_without_any_chance_in_it_is_refused(share):
+    with pytest.raises(ValueError, match="expected a share above 0 and below 1"):
+        Shuffled(Rewards({"answer": (exact_answer, 1.0)}), seed=0, share=share)

@@ -326,6 +326,25 @@ def test_version_never_goes_back():
     assert with_engine(use, version=5) == 6
 
 
+def test_version_0_begins_a_new_line_whatever_is_in_force():
+    """S85: the next run of a program begins at 0, with nothing cached from the one before."""
+    one, other = make_model(1), make_model(2)
+
+    async def use(engine: Engine):
+        await engine.load(weights_of(one), 7)
+        await engine.sample(request(1))
+        await engine.load(weights_of(other), 0)
+        sample = await engine.sample(request(1, turn=1))
+        await engine.load(weights_of(one), 1)
+        return sample, engine.statistics().version
+
+    sample, version = with_engine(use)
+    fresh = with_engine(lambda engine: engine.sample(request(1, turn=1)), model=other)
+    assert_same(sample, fresh)
+    assert set(sample.versions.tolist()) == {0}
+    assert version == 1
+
+
 def test_parameters_shared_with_a_trainer_stay_usable():
     model = make_model()
     with_engine(lambda engine: engine.sample(request(1)), model=model)
@@ -395,13 +414,51 @@ def test_leaving_the_engine_fails_what_is_pending_and_ends_the_thread():
         asyncio.run(engine.sample(request(1)))
 
 
+def test_engine_may_be_entered_again_and_begins_anew():
+    """S13, S26: in another loop, after a close and after the death of its thread; both times it samples as a new one does."""
+    engine = Engine(make_model(), CONFIG)
+
+    async def enter():
+        async with engine:
+            sample = await engine.sample(request(1))
+            await engine.load(weights_of(make_model(1)), 3)
+            with pytest.raises(RuntimeError, match="got one that is open"):
+                await engine.__aenter__()
+            return sample, engine.statistics().sampled_tokens
+
+    async def die():
+        async with engine:
+            engine._mailbox.post(lambda: exec("raise OSError('gone')"))
+            with pytest.raises(RuntimeError, match="gone"):
+                await engine.sample(request(1))
+
+    first, tokens = asyncio.run(asyncio.wait_for(enter(), 60))
+    asyncio.run(asyncio.wait_for(die(), 60))
+    again, tokens_again = asyncio.run(asyncio.wait_for(enter(), 60))
+    assert_same(first, again)
+    assert set(again.versions.tolist()) == {0}
+    assert tokens == tokens_again
+
+
+def test_end_of_the_thread_that_nobody_asked_for_reaches_who_waits():
+    """S13: the thread ends without an error of its own."""
+
+    async def use(engine: Engine):
+        engine._mailbox.close()
+        return await asyncio.gather(*(engine.sample(request(n)) for n in range(3)), return_exceptions=True)
+
+    assert ["thread came to an end" in str(error) for error in with_engine(use)] == [True] * 3
+
+
 def test_engine_that_was_not_entered_says_so():
-    with pytest.raises(RuntimeError, match="not been entered"):
-        asyncio.run(Engine(make_model(), CONFIG).sample(request(1)))
+    engine = Engine(make_model(), CONFIG)
+    for work in (engine.sample(request(1)), engine.load(weights_of(make_model()), 1)):
+        with pytest.raises(RuntimeError, match="not been entered"):
+            asyncio.run(work)
 
 
 class Spans:
-    """Keeps spans, and checks that they nest."""
+    """Keeps spans, and checks that they nest and are told by the clock of the trace."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[str, int]] = []
@@ -410,6 +467,7 @@ class Spans:
     def begin(self, track: str, name: str, ns: int) -> None:
         assert self.open is None
         assert track == "engine"
+        assert 0 <= time.monotonic_ns() - ns < 1e9
         self.open = (name, ns)
 
     def end(self, track: str, ns: int) -> None:
@@ -454,6 +512,24 @@ def test_idle_engine_uses_no_processor_time():
         return time.process_time() - used
 
     assert with_engine(use) < 0.03
+
+
+def test_a_wave_of_outcomes_wakes_few_at_a_time_in_order():
+    """S24: what else runs on the loop gets its turn between them."""
+
+    async def use(engine: Engine):
+        futures = [engine._expect(object()) for _ in range(100)]
+        woken: list[int] = []
+        for future in futures:
+            future.add_done_callback(lambda future: woken.append(future.result()))
+        engine._settle([(ticket, number) for number, ticket in enumerate(engine._pending)])
+        counts = [0]
+        while counts[-1] < 100:
+            await asyncio.sleep(0)
+            counts.append(len(woken))
+        return woken, max(np.diff(counts))
+
+    assert with_engine(use) == (list(range(100)), 32)
 
 
 def test_settings_that_do_not_fit_are_refused():

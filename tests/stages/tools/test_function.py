@@ -171,6 +171,41 @@ def test_plain_functions_run_beside_the_loop_and_beside_each_other():
     assert ticks >= 3
 
 
+def test_256_plain_calls_run_at_once():
+    """S24: no call waits for a thread that another one holds, however many of the program's common threads are taken."""
+    together = threading.Barrier(256)
+
+    def block() -> str:
+        """Block until all are here."""
+        together.wait(timeout=5)
+        return "done"
+
+    async def run():
+        tool = FunctionTool(block, deadline_s=5)
+        return await asyncio.gather(*(tool.call({}, (0,)) for _ in range(256)))
+
+    assert [answer.text for answer in asyncio.run(run())] == ["done"] * 256
+
+
+def test_waiting_for_a_thread_does_not_count_against_the_deadline():
+    """S24: one thread, eight calls of 40 ms, a deadline of 200 ms: the last one begins after 280 ms and still answers."""
+
+    def block() -> str:
+        """Block for 40 ms."""
+        time.sleep(0.04)
+        return "done"
+
+    async def run():
+        tool = FunctionTool(block, deadline_s=0.2, max_threads=1)
+        started = time.monotonic()
+        answers = await asyncio.gather(*(tool.call({}, (0,)) for _ in range(8)))
+        return answers, time.monotonic() - started
+
+    answers, seconds = asyncio.run(run())
+    assert [answer.text for answer in answers] == ["done"] * 8
+    assert seconds >= 8 * 0.04
+
+
 def test_answers_are_bounded_in_characters():
     """S38: the unit is in the name."""
 

@@ -347,6 +347,29 @@ def test_a_cancelled_run_still_saves_its_last_step(tmp_path: Path):
     assert complete_steps(tmp_path) == [1]
 
 
+def test_cancelling_again_while_it_closes_does_not_cut_the_save_short(tmp_path: Path):
+    """S28: natively, at every turn of the loop until it is done."""
+    left = []
+
+    async def run() -> None:
+        async with Trainer(tiny(), ClippedPolicyLoss(), config(), CheckpointStore(tmp_path)) as trainer:
+            trainer.add(batches([1])[0], context([]))
+            trainer.finish(context([]))
+            left.append(True)
+
+    async def main() -> None:
+        task = asyncio.create_task(run())
+        while not task.done():
+            await asyncio.sleep(0.001)
+            if left:
+                task.cancel()
+        assert complete_steps(tmp_path) == [1]
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())
+
+
 def test_a_folder_with_steps_of_another_run_is_refused(tmp_path: Path):
     with CheckpointStore(tmp_path) as store:
         store.save(3, {"w": np.ones(1)})

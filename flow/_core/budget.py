@@ -1,0 +1,70 @@
+"""Whether one node still gets anywhere: its last outcomes against what it may spend. Ends a run whose server is down.
+
+Two limits. Of the last ``of`` outcomes at most ``most`` may have failed. And a node on a line with tickets may not give nothing
+``of`` times in a row: each item it takes away is replaced, so commits go on, the stall watch is content, and no step fills.
+"""
+
+from collections import deque
+from typing import Literal
+
+from .._errors import BudgetExceeded
+from .._policy import Drop, Emit, Retry
+from .._spec import NodeSpec
+
+Outcome = Literal["kept", "marked", "filtered", "failed"]
+"""``kept`` goes on, ``marked`` too but stands for a failure; ``filtered`` is dropped on purpose, ``failed`` for an error."""
+
+
+class Spending:
+    """Outcomes of one node.
+
+    Args:
+        spec: the node, whose ``on_error`` or ``budget`` says how many may fail.
+
+    Attributes:
+        holds_tickets: whether an item that ends here is replaced by another.
+    """
+
+    __slots__ = ("_failed", "_fruitless", "_last", "_limit", "_policy", "_reason", "_recent", "_spec", "holds_tickets")
+
+    def __init__(self, spec: NodeSpec) -> None:
+        policy = spec.on_error.then if isinstance(spec.on_error, Retry) else spec.on_error
+        self._policy = policy if isinstance(policy, Drop | Emit) else None
+        self._limit = spec.budget if self._policy is None else (self._policy.most, self._policy.of)
+        self._spec = spec
+        self._recent: deque[bool] = deque()
+        self._failed = self._fruitless = 0
+        self._reason = ""
+        self.holds_tickets = False
+
+    def record(self, outcome: Outcome, reason: str = "") -> None:
+        """An item or a group came to its end here; ``reason`` says why, where it was not kept."""
+        failed = outcome == "failed" or outcome == "marked"
+        if reason:
+            self._reason = reason
+        self._fruitless = self._fruitless + 1 if outcome == "failed" or outcome == "filtered" else 0
+        if self._limit is not None:
+            if len(self._recent) == self._limit[1]:
+                self._failed -= self._recent.popleft()
+            self._recent.append(failed)
+            self._failed += failed
+
+    def exceeded(self) -> BudgetExceeded | None:
+        """The error that ends the run, where a limit is passed."""
+        if self._limit is not None and self._failed > self._limit[0]:
+            return self._too_many_failed(*self._limit)
+        patience = self._spec.budget[1] if self._spec.budget is not None and self.holds_tickets else None
+        if patience is not None and self._fruitless >= patience:
+            got = f"handed on none of its last {self._fruitless} items"
+            remedy = "Look at what it filters, or declare budget=None"
+            return BudgetExceeded(self._spec.name, got, f"at least 1 of {patience}", self._reason, remedy)
+        return None
+
+    def _too_many_failed(self, most: int, of: int) -> BudgetExceeded:
+        got = f"failed {self._failed} of its last {len(self._recent)} items"
+        if self._spec.kind == "group":
+            got = f"dropped {self._failed} of its last {len(self._recent)} groups"
+        remedy = f"Repair what fails there, or raise budget=({most}, {of}); None for no limit"
+        if self._policy is not None:
+            remedy = f"Repair what it calls, or raise {type(self._policy).__name__}(most={most}, of={of})"
+        return BudgetExceeded(self._spec.name, got, f"at most {most} of {of}", self._reason, remedy)

@@ -1,0 +1,29 @@
+"""Counters of a running graph for its trace: how much waits on each edge, how many groups are open."""
+
+import asyncio
+
+from ._core.state import State
+from .trace import Recorder
+
+_EVERY_S = 0.1
+
+
+async def count(state: State, recorder: Recorder, parent: int | None) -> None:
+    """Write the counters again and again until cancelled. ``parent``: the graph's own track."""
+    edges = {
+        node.input: recorder.counter(f"{node.input.name} depth", "items", parent)
+        for node in state.nodes.values()
+        if node.input is not None
+    }
+    groups = {
+        node.groups: recorder.counter(f"{name} open groups", "groups", parent)
+        for name, node in state.nodes.items()
+        if node.spec.kind == "group" and node.groups is not None
+    }
+    while True:
+        at = int(asyncio.get_running_loop().time() * 1e9)
+        for channel, track in edges.items():
+            recorder.count(track, len(channel), at)
+        for table, track in groups.items():
+            recorder.count(track, len(table.open), at)
+        await asyncio.sleep(_EVERY_S)
