@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+from ._core.item import Item
 
 T = TypeVar("T")
 
@@ -17,35 +19,71 @@ class Versioned(Generic[T]):
 
 
 @dataclass(frozen=True)
+class Desk:
+    """What all contexts of one worker share: the name of its node, and the ways back into the run."""
+
+    node: str
+    read: Callable[[], Versioned[Any]]
+    permit: Callable[[str, int], AbstractAsyncContextManager[None]]
+    span: Callable[[str, Mapping[str, Any]], AbstractContextManager[None]]
+    report: Callable[[Mapping[str, Any]], None]
+
+
 class Context:
     """One attempt at one item.
 
     Attributes:
-        node: name of the node that handles the item.
-        path: identity of the item: the source's counter, then the member index or output index at each fan-out. The same
-            in every run of the same graph over the same source.
-        birth: birth number of the item's group, or of the item where there are no groups. Starts at 0.
-        member: index in the group, 0 where there are no groups.
-        retry: recorded failures of this item before. Enters random keys: a retry must be able to differ.
         attempt: executions of this retry before, after a cancel or a crash. Never enters a key: it must reproduce.
         version: version of the cell the node reads when the item was dispatched, ``None`` where it reads none.
-        lags: for a sink, the versions between dispatch and now of the item; ``None`` where it carries no version.
+        lag: for a sink, the versions between dispatch and now of the item; ``None`` where it carries no version.
         deadline_s: loop time at which the attempt is cancelled, ``None`` for no deadline.
     """
 
-    node: str
-    path: tuple[int, ...]
-    birth: int
-    member: int
-    retry: int
-    attempt: int
-    version: int | None
-    lag: int | None
-    deadline_s: float | None
-    _read: Callable[[], Versioned[Any]] = field(repr=False)
-    _permit: Callable[[str, int], AbstractAsyncContextManager[None]] = field(repr=False)
-    _span: Callable[[str, Mapping[str, Any]], AbstractContextManager[None]] = field(repr=False)
-    _report: Callable[[Mapping[str, Any]], None] = field(repr=False)
+    # Made once for every hand-over, so it holds references and computes on demand.
+    __slots__ = ("_desk", "_item", "attempt", "deadline_s", "lag", "version")
+
+    def __init__(
+        self,
+        desk: Desk,
+        item: Item,
+        attempt: int = 0,
+        version: int | None = None,
+        lag: int | None = None,
+        deadline_s: float | None = None,
+    ) -> None:
+        self._desk, self._item = desk, item
+        self.attempt, self.version, self.lag, self.deadline_s = attempt, version, lag, deadline_s
+
+    def __repr__(self) -> str:
+        return f"<context of {self.node} at item {'.'.join(map(str, self.path))}>"
+
+    @property
+    def node(self) -> str:
+        """Name of the node that handles the item."""
+        return self._desk.node
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        """Identity of the item: the source's counter, then the member index or output index at each fan-out.
+
+        The same in every run of the same graph over the same source.
+        """
+        return self._item.path
+
+    @property
+    def birth(self) -> int:
+        """Birth number of the item's group, or of the item where there are no groups. Starts at 0."""
+        return self._item.birth
+
+    @property
+    def member(self) -> int:
+        """Index in the group, 0 where there are no groups."""
+        return self._item.member or 0
+
+    @property
+    def retry(self) -> int:
+        """Recorded failures of this item before. Enters random keys: a retry must be able to differ."""
+        return self._item.retry
 
     @property
     def key(self) -> tuple[str, tuple[int, ...], int, int]:
@@ -58,19 +96,19 @@ class Context:
         Raises:
             LookupError: the node declares no cell.
         """
-        return self._read()
+        return self._desk.read()
 
     def permit(self, pool: str, units: int = 1) -> AbstractAsyncContextManager[None]:
         """Hold units of a pool for a part of the work: ``async with context.permit("sandbox"): ...``.
 
         The wait shows as pool wait. Take one pool at a time, and await nothing inside that needs another.
         """
-        return self._permit(pool, units)
+        return self._desk.permit(pool, units)
 
     def span(self, name: str, **args: Any) -> AbstractContextManager[None]:
         """A slice in the trace, inside the slice of this attempt. Free when nobody listens."""
-        return self._span(name, args)
+        return self._desk.span(name, args)
 
     def report(self, row: Mapping[str, Any]) -> None:
         """Hand one row of metrics to whoever watches the run. Values: numbers, strings, or None for not measured."""
-        self._report(row)
+        self._desk.report(row)

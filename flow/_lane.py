@@ -70,6 +70,14 @@ class Lane:
                 args = {"for": detail}
             self._recorder.begin(self._track, name, at, args, flows)
 
+    def work(self, about: "Callable[[], tuple[Sequence[int], Mapping[str, Any]]]") -> None:
+        """Enter work; ``about`` gives arrows and details of the slice, and is asked only where somebody records."""
+        if self._recorder is not None:
+            flows, args = about()
+            self.enter("work", flows=flows, args=args)
+        elif self.state != "work":
+            self.enter("work")
+
     def close(self) -> None:
         """The worker is gone. Harmless the second time."""
         if not self.open:

@@ -67,6 +67,7 @@ class Run:
     ) -> None:
         self.plan, self.state, self.number = plan, State(plan), next(_NUMBERS)
         self._recorder, self._watchers, self._stall_s = recorder, tuple(watchers), stall_s
+        self.watched = bool(self._watchers)
         self._lag = lag
         self.state.on_group_dropped = self._abandon
         self._parkers: list[Parker] = []

@@ -25,34 +25,37 @@ class Spending:
         holds_tickets: whether an item that ends here is replaced by another.
     """
 
-    __slots__ = ("_failed", "_fruitless", "_last", "_limit", "_policy", "_reason", "_recent", "_spec", "holds_tickets")
+    __slots__ = ("_count", "_failed", "_fruitless", "_limit", "_policy", "_reason", "_spec", "holds_tickets")
 
     def __init__(self, spec: NodeSpec) -> None:
         policy = spec.on_error.then if isinstance(spec.on_error, Retry) else spec.on_error
         self._policy = policy if isinstance(policy, Drop | Emit) else None
         self._limit = spec.budget if self._policy is None else (self._policy.most, self._policy.of)
         self._spec = spec
-        self._recent: deque[bool] = deque()
-        self._failed = self._fruitless = 0
+        self._failed: deque[int] = deque()  # numbers of the outcomes that failed, as far back as the limit looks
+        self._count = self._fruitless = 0
         self._reason = ""
         self.holds_tickets = False
 
     def record(self, outcome: Outcome, reason: str = "") -> None:
         """An item or a group came to its end here; ``reason`` says why, where it was not kept."""
-        failed = outcome == "failed" or outcome == "marked"
-        if reason:
-            self._reason = reason
-        self._fruitless = self._fruitless + 1 if outcome == "failed" or outcome == "filtered" else 0
-        if self._limit is not None:
-            if len(self._recent) == self._limit[1]:
-                self._failed -= self._recent.popleft()
-            self._recent.append(failed)
-            self._failed += failed
+        self._count += 1
+        if outcome == "kept":
+            self._fruitless = 0
+            return
+        self._reason = reason or self._reason
+        self._fruitless = 0 if outcome == "marked" else self._fruitless + 1
+        if outcome != "filtered" and self._limit is not None:
+            self._failed.append(self._count)
 
     def exceeded(self) -> BudgetExceeded | None:
         """The error that ends the run, where a limit is passed."""
-        if self._limit is not None and self._failed > self._limit[0]:
-            return self._too_many_failed(*self._limit)
+        if self._limit is not None:
+            most, of = self._limit
+            while self._failed and self._failed[0] <= self._count - of:
+                self._failed.popleft()
+            if len(self._failed) > most:
+                return self._too_many_failed(most, of)
         patience = self._spec.budget[1] if self._spec.budget is not None and self.holds_tickets else None
         if patience is not None and self._fruitless >= patience:
             got = f"handed on none of its last {self._fruitless} items"
@@ -61,9 +64,8 @@ class Spending:
         return None
 
     def _too_many_failed(self, most: int, of: int) -> BudgetExceeded:
-        got = f"failed {self._failed} of its last {len(self._recent)} items"
-        if self._spec.kind == "group":
-            got = f"dropped {self._failed} of its last {len(self._recent)} groups"
+        did, what = ("dropped", "groups") if self._spec.kind == "group" else ("failed", "items")
+        got = f"{did} {len(self._failed)} of its last {min(self._count, of)} {what}"
         remedy = f"Repair what fails there, or raise budget=({most}, {of}); None for no limit"
         if self._policy is not None:
             remedy = f"Repair what it calls, or raise {type(self._policy).__name__}(most={most}, of={of})"

@@ -111,6 +111,22 @@ class Channel:
             return False
         return self.max_cost is None or self._cost + cost <= self.max_cost
 
+    @property
+    def takes_one(self) -> bool:
+        """Whether one more item has room at once: nobody waits in line, and no cost has to be looked at."""
+        return not self.producers and self.max_cost is None and len(self._buffer) < self.max_items
+
+    def put_one(self, item: Item) -> None:
+        """``put`` for one item where there is no cost; what every plain hand-over goes through."""
+        assert not self.closed, f"{self.name} is closed"
+        self._buffer.append((self._positions, item))
+        self._positions += 1
+        self.put_count += 1
+        if len(self._buffer) > self.high_water:
+            self.high_water = len(self._buffer)
+        if self.on_item is not None:
+            self.on_item()
+
     def put(self, items: Sequence[Item]) -> None:
         """Add items at the end. The caller has seen that they fit, in the same moment."""
         assert not self.closed, f"{self.name} is closed"
@@ -130,9 +146,13 @@ class Channel:
         else:
             position, item = self._buffer[index]
             del self._buffer[index]
-        self._cost = self._cost - self._cost_of(item) if self._buffer else 0.0  # no rounding error outlives an empty edge
+        if self._measure is not None:
+            self._cost = self._cost - self._measure(item.value) if self._buffer else 0.0  # no rounding outlives an empty edge
         self._leased += 1
-        self.producers.wake_first()
+        if self.producers:
+            self.producers.wake_first()
+        if not self._history:
+            return Lease(item, position, 0)
         return Lease(item, position, *self._history.pop(position, (0, 0)))
 
     def settle(self, lease: Lease) -> None:

@@ -180,6 +180,17 @@ class State:
             node.meter.emitted += len(outputs)
         self.commits += 1
 
+    def commit_one(self, node: NodeState, lease: Lease, output: Item | None) -> None:
+        """``commit`` of one output, or of none behind a sink, where the node keeps no order and the edge no cost."""
+        assert node.input is not None
+        node.input.settle(lease)
+        node.meter.finished += 1
+        if output is not None:
+            assert node.output is not None
+            node.output.put_one(output)
+            node.meter.emitted += 1
+        self.commits += 1
+
     def drop(self, node: NodeState, lease: Lease, reason: str, failure: Failure | None = None) -> None:
         """End an attempt for good: counted by reason, reported to the item's barrier, its ticket returned."""
         assert node.input is not None

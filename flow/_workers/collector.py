@@ -36,7 +36,7 @@ class CollectorWorker:
                     for lease in leases:
                         self._state.drop(node, lease, "incomplete step")
                     break
-                value = await self._call_collector("finish", self._hands.context(leases[-1], None), leases[-1])
+                value = await self._call_collector("finish", self._hands.context(leases[-1]), leases[-1])
             except BaseException:
                 self._state.give_back_step(node, [lease for lease in leases if lease.open])
                 raise
@@ -57,7 +57,7 @@ class CollectorWorker:
             if index is not None:
                 lease = self._state.take_for_step(node, index)
                 leases.append(lease)
-                await self._call_collector("add", lease.item.value, self._hands.context(lease, None), lease)
+                await self._call_collector("add", lease.item.value, self._hands.context(lease), lease)
                 if self._hands.cancelled:
                     raise asyncio.CancelledError
             elif node.input.closed and not len(node.input):

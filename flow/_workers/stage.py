@@ -7,16 +7,16 @@ sink is the exception: its effect is outside and done, so an item it came to the
 
 import asyncio
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 from .._core.budget import Outcome
 from .._core.item import Item, Lease
 from .._core.pools import Request
-from .._errors import CancelledInside, DeadlineExceeded, StageFailed, format_path
+from .._errors import CancelledInside, DeadlineExceeded, StageFailed
 from .._item import Failed, Filtered, Many
 from .._policy import Drop, Emit, Failure, OnError, Retry
-from .hands import Hands, lease_arguments
+from .hands import Hands, is_awaitable
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,10 @@ class _Orphaned:
     """An attempt was cancelled, or is not repeated, since its group is closed."""
 
 
+_SPECIAL = frozenset({Many, Failed, Filtered, Failure, _Raised, _Orphaned})
+"""Outcomes that are not simply handed on."""
+
+
 class Stage:
     """Worker of a stage node."""
 
@@ -38,24 +42,50 @@ class Stage:
 
     async def run(self) -> None:
         """Handle inputs until they have ended."""
+        node, state, starters = self._node, self._state, self._crew.starters
+        assert node.input is not None
+        channel, at_once, is_sink = node.input, not node.spec.needs, node.output is None
         while True:
-            started = await self._start()
-            if started is None:
-                return
-            lease, request = started
-            if self._node.complete:
-                self._settle_unwanted(lease, request, "surplus")
-            elif self._state.orphaned(self._node, lease.item):
-                self._settle_unwanted(lease, request, "group closed")
+            if at_once and len(channel) and not starters:
+                lease, request = state.lease(node), None
             else:
-                try:
-                    await self._deliver(lease, await self._outcome(lease, request))
-                except BaseException:
-                    if lease.open:
-                        self._state.give_back(self._node, lease)
-                    raise
-                if self._node.output is None and self._hands.cancelled:
-                    raise asyncio.CancelledError
+                started = await self._start()
+                if started is None:
+                    return
+                lease, request = started
+            if node.complete:
+                self._settle_unwanted(lease, request, "surplus")
+                continue
+            if lease.item.member is not None and state.orphaned(node, lease.item):
+                self._settle_unwanted(lease, request, "group closed")
+                continue
+            try:
+                outcome = await self._attempt(lease, request)
+                if outcome.__class__ in _SPECIAL or not self._delivered(lease, outcome):
+                    await self._deliver(lease, await self._settled(lease, outcome))
+            except BaseException:
+                if lease.open:
+                    state.give_back(node, lease)
+                raise
+            if is_sink and self._hands.cancelled:
+                raise asyncio.CancelledError
+
+    def _delivered(self, lease: Lease, outcome: Any) -> bool:
+        """Hand a plain result on where nothing has to be waited for; ``False`` to go the long way."""
+        node, item = self._node, lease.item
+        if node.spec.order == "input":
+            return False
+        output: Item | None = None
+        if node.output is not None:
+            if not node.output.takes_one:
+                return False
+            version = item.version if lease.version is None else self._state.stamp(node, lease)
+            output = Item(outcome, item.path, item.birth, item.member, item.retry, version, item.failed)
+        node.budget.record("kept")
+        self._state.commit_one(node, lease, output)
+        if self._hands.host.watched:
+            self._hands.host.committed(node.spec.name, [outcome])
+        return True
 
     def _settle_unwanted(self, lease: Lease, request: Request | None, reason: str) -> None:
         if request is not None:
@@ -101,17 +131,10 @@ class Stage:
             raise
         return request
 
-    async def _outcome(self, lease: Lease, request: Request | None) -> Any:
-        """Run the stage until it succeeds or its policy gives up. Pool units are held only while its code runs."""
+    async def _settled(self, lease: Lease, outcome: Any) -> Any:
+        """Repeat an attempt that raised until it succeeds or the policy gives up."""
         policy = self._node.spec.on_error
-        while True:
-            try:
-                outcome = await self._attempt(lease)
-            finally:
-                if request is not None:
-                    self._state.pools.release(request)
-            if not isinstance(outcome, _Raised):
-                return outcome
+        while isinstance(outcome, _Raised):
             self._note(outcome.error)
             if self._state.orphaned(self._node, lease.item):
                 return _Orphaned()
@@ -120,26 +143,42 @@ class Stage:
             lease.retry()
             self._node.meter.retried += 1
             await asyncio.sleep(policy.backoff_s * 2 ** (lease.retries - 1))
-            request = await self._granted()
+            outcome = await self._attempt(lease, await self._granted())
+        return outcome
 
-    async def _attempt(self, lease: Lease) -> Any:
-        """Run the stage once. Its exceptions are returned; a cancellation from outside is raised, also one it swallowed."""
-        task = asyncio.current_task()
-        assert task is not None
+    async def _attempt(self, lease: Lease, request: Request | None) -> Any:
+        """Run the stage once, holding pool units only meanwhile.
+
+        Its exceptions are returned; a cancellation from outside is raised, also one the stage swallowed.
+        """
+        crew, hands, spec = self._crew, self._hands, self._node.spec
+        task = hands.task
         before = task.cancelling()
-        deadline = self._crew.deadlines.set(task)
+        deadline = None if spec.deadline_s is None else crew.deadlines.set(task)
         if lease.item.member is not None:
-            self._crew.members[task] = lease.item
-        context = self._hands.context(lease, deadline)
-        self._hands.lane.enter(
-            "work", format_path(lease.item.path), [self._hands.arrow(lease.item.path)], lease_arguments(lease)
-        )
+            crew.members[task] = lease.item
+        hands.lane.work(lambda: hands.about(lease))
         cause: BaseException | None = None
         result: Any = None
         try:
-            result = await self._hands.call(self._node.spec.stage, lease.item.value, context)
+            if crew.executor is None:
+                result = spec.stage(lease.item.value, hands.context(lease, deadline))
+                if is_awaitable(result):
+                    result = await result
+            else:
+                result = await hands.call(spec.stage, lease.item.value, hands.context(lease, deadline))
         except (Exception, asyncio.CancelledError) as error:
             cause = error
+        finally:
+            if request is not None:
+                self._state.pools.release(request)
+        if cause is None and deadline is None and lease.item.member is None and task.cancelling() == before:
+            return result
+        return self._judged(task, before, result, cause)
+
+    def _judged(self, task: "asyncio.Task[Any]", before: int, result: Any, cause: BaseException | None) -> Any:
+        """Tell what an attempt came to: whose cancellation it was, and whether its result still counts."""
+        spec = self._node.spec
         self._crew.members.pop(task, None)
         late, orphaned = self._crew.deadlines.clear(task), task in self._crew.orphans
         self._crew.orphans.discard(task)
@@ -150,12 +189,12 @@ class Stage:
         if orphaned:
             return _Orphaned()
         if late and (cause is not None or self._crew.executor is not None):  # a thread ends, late as it is, in a result
-            late_error = DeadlineExceeded(self._node.spec.name, self._node.spec.deadline_s or 0.0)
+            late_error = DeadlineExceeded(spec.name, spec.deadline_s or 0.0)
             late_error.__cause__ = cause
             return _Raised(late_error)
         if cause is None:
             return result
-        return _Raised(CancelledInside(self._node.spec.name) if isinstance(cause, asyncio.CancelledError) else cause)
+        return _Raised(CancelledInside(spec.name) if isinstance(cause, asyncio.CancelledError) else cause)
 
     def _give_up(self, policy: OnError, lease: Lease, error: BaseException) -> Any:
         """Decide what becomes of an item that failed for good."""
@@ -165,7 +204,7 @@ class Stage:
         failure = _failure(error)
         if isinstance(policy, Emit):
             try:
-                return Failed(policy.make(lease.item.value, failure, self._hands.context(lease, None)), failure.kind)
+                return Failed(policy.make(lease.item.value, failure, self._hands.context(lease)), failure.kind)
             except Exception as second:
                 second.__cause__ = error
                 raise self._failed(lease, second) from second
@@ -225,7 +264,10 @@ class Stage:
                     "hand on one value that holds them all"
                 )
                 raise self._failed(lease, error)
-            return [replace(d, path=(*d.path, index)) for index, d in enumerate(derived)]
+            return [
+                Item(d.value, (*d.path, index), d.birth, d.member, d.retry, d.version, d.failed)
+                for index, d in enumerate(derived)
+            ]
         if isinstance(outcome, Failed):
             failed = cast("Failed[Any]", outcome)
             return [item.derive(failed.value, version, failed.reason)]

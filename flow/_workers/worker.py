@@ -9,7 +9,7 @@ from .stage import Stage
 
 async def work(hands: Hands) -> None:
     """Work until the input has ended. The last worker of a node closes the edge behind it."""
-    hands.lane.own()
+    hands.own()
     spec = hands.node.spec
     if spec.kind == "source":
         await run_source(hands)

@@ -4,7 +4,8 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from .._context import Context, Versioned
+from .._context import Context, Desk, Versioned
+from .._core.item import Item
 
 
 def context(
@@ -45,7 +46,5 @@ def context(
     def span(name: str, args: Mapping[str, Any]) -> Generator[None]:
         yield
 
-    return Context(
-        node, path, birth, member, retry, attempt, version, lag, deadline_s,
-        lambda: Versioned(value, version or 0), permit, span, report,
-    )  # fmt: skip
+    desk = Desk(node, lambda: Versioned(value, version or 0), permit, span, report)
+    return Context(desk, Item(None, path, birth, member, retry), attempt, version, lag, deadline_s)

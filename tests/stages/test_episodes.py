@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from flow import Context, Failed
+from flow._context import Desk
+from flow._core.item import Item
 from stages.agents.guards import TimeLimits
 from stages.agents.sampling import SamplingConfig
 from stages.agents.tool_agent import ToolAgent
@@ -111,7 +113,7 @@ def context(spans=None):
     def refuse(*_):
         raise LookupError
 
-    return Context("episodes", (4, 1), 9, 1, 2, 5, None, None, None, refuse, refuse, span, refuse)
+    return Context(Desk("episodes", refuse, refuse, span, refuse), Item(None, (4, 1), 9, 1, 2), attempt=5)
 
 
 def episodes(policy, env=Watched, sampling=None, limits=None, agent=None):

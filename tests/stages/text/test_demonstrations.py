@@ -1,10 +1,9 @@
 import asyncio
-import contextlib
 
 import numpy as np
 import pytest
 
-from flow import Context
+from flow import testing
 from stages.records import Example, Message, Status, ToolCall
 from stages.text.compact import CompactChat
 from stages.text.demonstrations import Demonstrate
@@ -22,7 +21,7 @@ GOOD = Example(
         Message("assistant", "6"),
     ),
 )
-CONTEXT = Context("demos", (4,), 4, 0, 0, 0, None, None, None, None, None, lambda *_: contextlib.nullcontext(), None)
+CONTEXT = testing.context(node="demos", path=(4,), birth=4)
 
 
 def demonstrate(*examples):
