@@ -7,10 +7,12 @@ stage starts itself get tracks of their own, since slices of one track must nest
 import asyncio
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from ._core.meter import Meter, State
 from .trace import Recorder
+
+T = TypeVar("T")
 
 _SLICES: Mapping[State, str] = {
     "input": "wait for input", "ticket": "wait for ticket", "pool": "wait for pool", "output": "wait for room",
@@ -70,10 +72,10 @@ class Lane:
                 args = {"for": detail}
             self._recorder.begin(self._track, name, at, args, flows)
 
-    def work(self, about: "Callable[[], tuple[Sequence[int], Mapping[str, Any]]]") -> None:
-        """Enter work; ``about`` gives arrows and details of the slice, and is asked only where somebody records."""
+    def work(self, about: "Callable[[T], tuple[Sequence[int], Mapping[str, Any]]]", what: T) -> None:
+        """Enter work; ``about(what)`` gives arrows and details of the slice, and is asked only where somebody records."""
         if self._recorder is not None:
-            flows, args = about()
+            flows, args = about(what)
             self.enter("work", flows=flows, args=args)
         elif self.state != "work":
             self.enter("work")

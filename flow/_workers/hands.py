@@ -125,6 +125,10 @@ class Hands:
         """Arrows and details of the slice of an attempt."""
         return [self.arrow(lease.item.path)], lease_arguments(lease)
 
+    def about_path(self, path: tuple[int, ...]) -> tuple[Sequence[int], Mapping[str, Any]]:
+        """Arrows and details of the slice in which an item is drawn."""
+        return [self.arrow(path)], {"item": format_path(path)}
+
     def arrow(self, path: tuple[int, ...]) -> int:
         """Number of the arrow through the slices of this item."""
         return flow_id(self.host.number, path)
@@ -153,7 +157,7 @@ class Hands:
         return self.task.cancelling() > 0
 
     async def wait_for_room(self, channel: Channel, items: Sequence[Item]) -> None:
-        if not len(channel.producers) and channel.fits(items):
+        if not channel.producers.waiting and channel.fits(items):
             return
         self.lane.enter("output", channel.name)
         channel.producers.join(self.parker)

@@ -32,9 +32,12 @@ async def run_source(hands: Hands) -> None:
     while not node.complete:
         if crew.in_hand is None:
             count = node.meter.emitted
-            hands.lane.enter("work", flows=[hands.arrow((count,))])
+            hands.lane.work(hands.about_path, (count,))
             try:
-                await hands.call(_draw, crew, count)
+                if crew.executor is None:
+                    _draw(crew, count)
+                else:
+                    await hands.call(_draw, crew, count)
             except Exception as error:
                 raise StageFailed(node.spec.name, (count,), 0, 0, error) from error
             if hands.cancelled:

@@ -46,7 +46,7 @@ class Stage:
         assert node.input is not None
         channel, at_once, is_sink = node.input, not node.spec.needs, node.output is None
         while True:
-            if at_once and len(channel) and not starters:
+            if at_once and channel.buffer and not starters.waiting:
                 lease, request = state.lease(node), None
             else:
                 started = await self._start()
@@ -157,7 +157,7 @@ class Stage:
         deadline = None if spec.deadline_s is None else crew.deadlines.set(task)
         if lease.item.member is not None:
             crew.members[task] = lease.item
-        hands.lane.work(lambda: hands.about(lease))
+        hands.lane.work(hands.about, lease)
         cause: BaseException | None = None
         result: Any = None
         try:
