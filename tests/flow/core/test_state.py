@@ -95,7 +95,7 @@ def test_the_ledger_finds_an_item_that_vanished():
     state = line()
     feed(state, "a", 0)
     assert state.nodes["b"].input is not None
-    state.nodes["b"].input._buffer.clear()
+    state.nodes["b"].input.buffer.clear()
     assert state.faults() == ["a->b: 1 put, 0 taken and 0 waiting"]
 
 
