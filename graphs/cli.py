@@ -227,3 +227,7 @@ def _fail(error: BaseException) -> NoReturn:
     notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
     console.print(f"headrace: {error}{notes}", highlight=False, markup=False)
     raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

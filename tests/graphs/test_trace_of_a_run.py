@@ -73,3 +73,15 @@ def test_arrows_lead_from_an_episode_to_its_group_and_on_to_its_step(trace: pb.T
             through[flow].add(tracks[packet.track_event.track_uuid].split("/")[0])
     assert any({"members", "episodes", "groups"} <= stages for stages in through.values())
     assert any({"members", "groups", "rewards", "batches", "trainer"} <= stages for stages in through.values())
+
+
+def test_no_arrow_leads_from_one_graph_to_another(trace: pb.Trace) -> None:
+    """Item numbers start anew in each graph of a program; arrows must not."""
+    above = {p.track_descriptor.uuid: p.track_descriptor.parent_uuid for p in trace.packet if p.HasField("track_descriptor")}
+    reached: dict[int, set[int]] = defaultdict(set)
+    for packet in trace.packet:
+        for flow in packet.track_event.flow_ids:
+            stage = above[packet.track_event.track_uuid]
+            reached[flow].add(above[stage])
+    assert reached
+    assert all(len(graphs) == 1 for graphs in reached.values())
