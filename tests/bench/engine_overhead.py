@@ -82,8 +82,7 @@ if __name__ == "__main__":
     rounds = [{run.__name__: nanoseconds(run) for run in (queues, plain, traced)} for _ in range(REPEATS)]
     ratios = {name: statistics.median(r[name] / r["queues"] for r in rounds) for name in ("plain", "traced")}
     detail = {name: statistics.median(r[name] for r in rounds) for name in rounds[0]}
-    print(
-        f"an item and edge: queue {detail['queues']:.0f} ns, engine {detail['plain']:.0f} ns, with spans {detail['traced']:.0f} ns"
-    )
+    costs = ", ".join(f"{name} {cost:.0f} ns" for name, cost in detail.items())
+    print(f"an item and edge: {costs}")
     targets = {"plain": 1.0, "traced": 1.2}
     print(json.dumps({"bench": "engine_overhead", "ratios": ratios, "targets": targets, "detail": {"ns": detail}}))
