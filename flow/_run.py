@@ -16,7 +16,7 @@ from ._core.state import NodeState, State
 from ._counters import count
 from ._errors import LedgerError, StageFailed
 from ._lag import LoopLag
-from ._lane import Lane
+from ._lane import Lane, clock_of
 from ._limits import Threads
 from ._park import Deadlines, Parker, outlast
 from ._plan import Plan
@@ -265,10 +265,10 @@ class Run:
         return cancelled
 
     def _hire(self, crew: Crew, parent: int | None) -> None:
-        spec, loop = crew.node.spec, asyncio.get_running_loop()
+        spec, clock = crew.node.spec, clock_of(asyncio.get_running_loop())
         group = None if self._recorder is None else self._recorder.track(spec.name, parent, rank=crew.node.depth)
         for index in range(spec.workers):
-            lane = Lane(spec.name, index, crew.node.meter, loop.time, self._recorder, group)
+            lane = Lane(spec.name, index, crew.node.meter, clock, self._recorder, group)
             self._lanes.append(lane)
             crew.running += 1
             self._workers += 1

@@ -94,8 +94,8 @@ def _node(node: NodeState) -> NodeSummary:
     meter = node.meter
     total = sum(meter.seconds.values())
     return NodeSummary(
-        taken=meter.taken,
-        emitted=meter.emitted,
+        taken=0 if node.input is None else node.input.taken,
+        emitted=meter.steps if node.output is None else node.output.put_count,
         dropped=dict(meter.dropped),
         lost=dict(meter.lost),
         retried=meter.retried,

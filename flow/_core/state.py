@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from .._plan import Plan
 from .._policy import Failure
@@ -11,7 +12,7 @@ from .cell import Cell
 from .channel import Channel
 from .freshness import Admission
 from .groups import Closed, Groups
-from .item import Item, Lease, Wake
+from .item import Item, Wake
 from .meter import Meter
 from .pools import Pools
 
@@ -59,7 +60,6 @@ class State:
     """All nodes, edges, pools, cells and groups.
 
     Attributes:
-        commits: transitions so far that moved an item; the stall watch looks at it.
         on_group_dropped: called with the groups and the birth number of a group that was given up, whose members may still
             be at work; set by the run.
     """
@@ -71,7 +71,6 @@ class State:
         self.nodes: dict[str, NodeState] = {name: NodeState(node, depths[name]) for name, node in spec.nodes.items()}
         self.pools = Pools(spec.pools)
         self.cells: dict[str, Cell] = {name: Cell(name) for name in spec.cells}
-        self.commits = 0
         self.on_group_dropped: Callable[[Groups, int], None] | None = None
         self._connect(plan)
         self._pair(plan)
@@ -120,111 +119,114 @@ class State:
             path.append(plan.spec.before(path[-1])[0].source)
         return path
 
-    def lease(self, node: NodeState, index: int = 0) -> Lease:
+    @property
+    def commits(self) -> int:
+        """Transitions so far that moved an item; the stall watch looks at it."""
+        moved = 0
+        for node in self.nodes.values():
+            moved += node.meter.finished + node.meter.dropped.total()
+            moved += 0 if node.output is None else node.output.put_count
+        return moved
+
+    def lease(self, node: NodeState, index: int = 0) -> Item:
         """Begin an attempt: take an item and stamp it with the version in force."""
         assert node.input is not None
-        lease = node.input.take(index)
-        node.meter.taken += 1
+        item = node.input.take(index)
         if node.spec.order == "input":
-            node.turns.add(lease.position)
-        if node.cell is not None:
-            lease.version = node.cell.version
-            stamp = self.stamp(node, lease)
-            if stamp is not None and node.groups is not None and lease.item.member is not None:
-                node.groups.dispatched(lease.item.birth, lease.item.member, stamp)
-        return lease
+            node.turns.add(item.position)
+        if node.cell is None:
+            item.seen = None
+        else:
+            item.seen = node.cell.version
+            stamp = self.stamp(node, item)
+            if stamp is not None and node.groups is not None and item.member is not None:
+                node.groups.dispatched(item.birth, item.member, stamp)
+        return item
 
-    def stamp(self, node: NodeState, lease: Lease) -> int | None:
+    def stamp(self, node: NodeState, item: Item) -> int | None:
         """Version of what this attempt makes: the oldest that went into it, of the cell that bounds its age."""
-        before = lease.item.version
-        if lease.version is None or (node.admission is not None and node.admission.cell != node.spec.reads):
+        before = item.version
+        if item.seen is None or (node.admission is not None and node.admission.cell != node.spec.reads):
             return before
-        return lease.version if before is None else min(before, lease.version)
+        return item.seen if before is None else min(before, item.seen)
 
-    def has_turn(self, node: NodeState, lease: Lease) -> bool:
+    def has_turn(self, node: NodeState, item: Item) -> bool:
         """Whether nothing older than this lease is out or waiting, so that its outputs may leave in order."""
         assert node.input is not None
         oldest = node.input.oldest
-        return lease.position == min(node.turns) and (oldest is None or oldest > lease.position)
+        return item.position == min(node.turns) and (oldest is None or oldest > item.position)
 
     def orphaned(self, node: NodeState, item: Item) -> bool:
         """Whether an item belongs to a group that is closed already, so that work on it is lost."""
         return item.member is not None and node.groups is not None and item.birth not in node.groups.open
 
-    def give_back(self, node: NodeState, lease: Lease) -> None:
+    def give_back(self, node: NodeState, item: Item) -> None:
         """End an attempt that was cancelled: the item returns to its place."""
         assert node.input is not None
-        self._end_turn(node, lease)
-        node.input.give_back(lease)
-        node.meter.taken -= 1
+        self._end_turn(node, item)
+        node.input.give_back(item)
         node.meter.given_back += 1
 
     def emit(self, node: NodeState, items: Sequence[Item]) -> None:
         """Put items made without an input: by a source, or a retry issued again."""
         assert node.output is not None
         node.output.put(items)
-        node.meter.emitted += len(items)
-        self.commits += 1
 
-    def commit(self, node: NodeState, lease: Lease, outputs: Sequence[Item]) -> None:
+    def commit(self, node: NodeState, item: Item, outputs: Sequence[Item]) -> None:
         """End an attempt that succeeded: the input is settled and the outputs are on the edge, in one step."""
         assert node.input is not None
-        if not outputs and node.output is not None and (lease.item.member is not None or node.admission is not None):
-            self.drop(node, lease, "no output")
+        if not outputs and node.output is not None and (item.member is not None or node.admission is not None):
+            self.drop(node, item, "no output")
             return
-        self._end_turn(node, lease)
-        node.input.settle(lease)
+        self._end_turn(node, item)
+        node.input.settle(item)
         node.meter.finished += 1
         if node.output is not None and outputs:
             node.output.put(outputs)
-            node.meter.emitted += len(outputs)
-        self.commits += 1
 
-    def commit_one(self, node: NodeState, lease: Lease, output: Item | None) -> None:
-        """``commit`` of one output, or of none behind a sink, where the node keeps no order and the edge no cost."""
+    def pass_on(self, node: NodeState, item: Item, value: Any) -> None:
+        """``commit`` of one value made of one: the item itself travels on. For no edge with a cost, and no order to keep."""
         assert node.input is not None
-        node.input.settle(lease)
+        assert node.output is not None
+        if item.seen is not None:
+            item.version = self.stamp(node, item)
+        node.input.settle(item)
         node.meter.finished += 1
-        if output is not None:
-            assert node.output is not None
-            node.output.put_one(output)
-            node.meter.emitted += 1
-        self.commits += 1
+        item.value, item.position, item.attempt, item.retries = value, node.output.put_count, 0, 0
+        node.output.buffer.append(item)
+        node.output.added(1)
 
-    def drop(self, node: NodeState, lease: Lease, reason: str, failure: Failure | None = None) -> None:
+    def drop(self, node: NodeState, item: Item, reason: str, failure: Failure | None = None) -> None:
         """End an attempt for good: counted by reason, reported to the item's barrier, its ticket returned."""
         assert node.input is not None
-        self._end_turn(node, lease)
-        node.input.settle(lease)
+        self._end_turn(node, item)
+        node.input.settle(item)
         node.meter.dropped[reason] += 1
-        self.commits += 1
-        item = lease.item
         if item.member is not None and node.groups is not None:
             self._close(node, node.groups.report(item, failure or Failure(reason, reason)))
         elif node.admission is not None and node.spec.kind != "repeat":
             node.admission.drop(item.birth)
 
-    def open_group(self, node: NodeState, lease: Lease) -> list[Item]:
+    def open_group(self, node: NodeState, item: Item) -> list[Item]:
         """Begin a group from a leased item; the members are to be committed in the same moment."""
         assert node.groups is not None
-        members = node.groups.begin(lease.item, node.spec.size)
+        members = node.groups.begin(item, node.spec.size)
         if node.admission is not None:
             node.admission.opened(members[0].birth)
         return members
 
-    def absorb(self, node: NodeState, lease: Lease) -> None:
+    def absorb(self, node: NodeState, item: Item) -> None:
         """A member reached its barrier."""
         assert node.input is not None
         assert node.groups is not None
-        node.input.settle(lease)
+        node.input.settle(item)
         node.meter.finished += 1
-        self.commits += 1
         late = node.groups.late
-        self._close(node, node.groups.report(lease.item, None))
+        self._close(node, node.groups.report(item, None))
         if node.groups.late > late:
             node.meter.lost["late"] += 1
-        elif lease.item.failed is not None:
-            node.meter.lost[lease.item.failed] += 1
+        elif item.failed is not None:
+            node.meter.lost[item.failed] += 1
 
     def release_ready(self, node: NodeState) -> Item:
         """Put the oldest closed group on the edge; the caller has seen that it fits."""
@@ -237,7 +239,7 @@ class State:
             return
         barrier = next(n for n in self.nodes.values() if n.spec.kind == "group" and n.groups is node.groups)
         if closed.item is not None:
-            barrier.budget.record("kept")
+            barrier.budget.kept()
             barrier.ready.append(closed.item)
             if barrier.admission is not None:
                 barrier.admission.gathered(closed.birth, closed.item.version)
@@ -252,36 +254,35 @@ class State:
                 barrier.budget.record("failed", closed.reason)
             if self.on_group_dropped is not None and node.groups is not None:
                 self.on_group_dropped(node.groups, closed.birth)
-        if barrier.input is not None and barrier.input.on_item is not None:
-            barrier.input.on_item()
+        if barrier.input is not None:
+            barrier.input.consumers.wake_first()
         if node.groups is not None and node.groups.on_retry is not None:
             node.groups.on_retry()
 
-    def take_for_step(self, node: NodeState, index: int) -> Lease:
+    def take_for_step(self, node: NodeState, index: int) -> Item:
         """A collecting sink takes an item into the step under way."""
-        lease = self.lease(node, index)
+        item = self.lease(node, index)
         if node.admission is not None:
-            node.admission.take(lease.item.birth)
-        return lease
+            node.admission.take(item.birth)
+        return item
 
-    def give_back_step(self, node: NodeState, leases: Sequence[Lease]) -> None:
+    def give_back_step(self, node: NodeState, items: Sequence[Item]) -> None:
         """The step under way was given up: its items return."""
-        for lease in reversed(leases):
-            self.give_back(node, lease)
+        for item in reversed(items):
+            self.give_back(node, item)
             if node.admission is not None:
-                node.admission.give_back(lease.item.birth, lease.item.version)
+                node.admission.give_back(item.birth, item.version)
 
-    def commit_step(self, node: NodeState, leases: Sequence[Lease]) -> None:
+    def commit_step(self, node: NodeState, items: Sequence[Item]) -> None:
         """A step is complete: its items are settled."""
         assert node.input is not None
-        for lease in leases:
-            node.input.settle(lease)
-        node.meter.finished += len(leases)
-        node.meter.emitted += 1
+        for item in items:
+            node.input.settle(item)
+        node.meter.finished += len(items)
+        node.meter.steps += 1
         if node.admission is not None:
-            node.admission.trained([lease.item.birth for lease in leases])
+            node.admission.trained([item.birth for item in items])
             self._give_up_stale(node.admission)
-        self.commits += 1
 
     def _give_up_stale(self, admission: Admission) -> None:
         """With ``late="drop"`` an open group that is too old already is closed, so that no further member of it starts."""
@@ -305,9 +306,9 @@ class State:
             for node in self.nodes.values():
                 node.complete = True
 
-    def _end_turn(self, node: NodeState, lease: Lease) -> None:
+    def _end_turn(self, node: NodeState, item: Item) -> None:
         if node.spec.order == "input":
-            node.turns.remove(lease.position)
+            node.turns.remove(item.position)
             if node.on_turn is not None:
                 node.on_turn()
 
@@ -315,15 +316,13 @@ class State:
         """Counts that do not add up, as text; empty when the ledger balances."""
         found: list[str] = []
         for name, node in self.nodes.items():
-            meter = node.meter
-            if node.input is not None:
-                ended = meter.finished + sum(meter.dropped.values()) - self._group_drops(node)
-                if meter.taken != ended + node.input.leased:
-                    found.append(f"{name}: took {meter.taken}, but {ended} ended and {node.input.leased} are out")
-                if node.input.put_count != meter.taken + len(node.input):
-                    found.append(
-                        f"{node.input.name}: {node.input.put_count} put, {meter.taken} taken and {len(node.input)} waiting"
-                    )
+            meter, edge = node.meter, node.input
+            if edge is not None:
+                ended = meter.finished + meter.dropped.total() - self._group_drops(node)
+                if edge.taken != ended + edge.leased:
+                    found.append(f"{name}: took {edge.taken}, but {ended} ended and {edge.leased} are out")
+                if edge.put_count != edge.taken + len(edge):
+                    found.append(f"{edge.name}: {edge.put_count} put, {edge.taken} taken and {len(edge)} waiting")
             if node.admission is not None and node.admission.held > node.admission.capacity:
                 found.append(f"{name}: {node.admission.held} of {node.admission.capacity} tickets are out")
         for pool, size in self.pools.sizes.items():
@@ -346,4 +345,4 @@ class State:
     @staticmethod
     def _group_drops(node: NodeState) -> int:
         # A barrier counts dropped groups among its drops; they are no inputs of its own.
-        return sum(node.meter.dropped.values()) if node.spec.kind == "group" else 0
+        return node.meter.dropped.total() if node.spec.kind == "group" else 0

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .._context import Context, Desk, Versioned
-from .._core.channel import Channel, Line
-from .._core.item import Item, Lease
+from .._core.channel import Channel
+from .._core.item import Item
 from .._core.state import NodeState, State
 from .._errors import format_path
 from .._lane import Lane
@@ -61,7 +61,6 @@ class Crew:
         executor: its threads; ``None`` where it runs on the loop.
         draw: for a source, gives the next value or ``END``.
         in_hand: for a source, the item it drew that waits for room.
-        starters: workers that want an input, first come first served.
         turns: for a stage that keeps order, who waits to commit which position.
         members: attempts under way at members of open groups, by the task that makes them.
         orphans: those tasks of them that were cancelled since their group is closed.
@@ -73,7 +72,6 @@ class Crew:
     executor: ThreadPoolExecutor | None
     draw: Callable[[], Any]
     in_hand: Item | None = None
-    starters: Line = field(default_factory=Line)
     turns: dict[int, Parker] = field(default_factory=dict[int, Parker])
     members: dict[asyncio.Task[Any], Item] = field(default_factory=dict[asyncio.Task[Any], Item])
     orphans: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
@@ -89,10 +87,7 @@ class Crew:
 
 def flow_id(run: int, path: tuple[int, ...]) -> int:
     """Number that links the slices of one item of one run in a trace."""
-    number = 14695981039346656037
-    for part in (run, *path):
-        number = ((number ^ (part + 1)) * 1099511628211) % 2**64
-    return number
+    return hash((run, *path)) % 2**64  # of whole numbers only, so the same in every process
 
 
 class Hands:
@@ -105,6 +100,7 @@ class Hands:
         node: state of the node.
         lane: the worker's time.
         parker: the worker's bed.
+        desk: what the contexts of its attempts share.
     """
 
     def __init__(self, host: Host, crew: Crew, lane: Lane) -> None:
@@ -112,7 +108,7 @@ class Hands:
         self.parker = host.parker()
         spec = self.node.spec
         self._ages = self.node.admission if spec.kind == "sink" else None
-        self._desk = Desk(spec.name, self._read, self._permit, lane.span, lambda row: host.reported(spec.name, row))
+        self.desk = Desk(spec.name, self._read, self._permit, lane.span, lambda row: host.reported(spec.name, row))
 
     def own(self) -> None:
         """The calling task is this worker from now on."""
@@ -121,9 +117,16 @@ class Hands:
         self.task: asyncio.Task[Any] = task
         self.lane.own()
 
-    def about(self, lease: Lease) -> tuple[Sequence[int], Mapping[str, Any]]:
+    def about(self, item: Item) -> tuple[Sequence[int], Mapping[str, Any]]:
         """Arrows and details of the slice of an attempt."""
-        return [self.arrow(lease.item.path)], lease_arguments(lease)
+        arguments = identity_arguments(item.path, item.birth, item.member, item.retry)
+        if item.seen is not None:
+            arguments["version"] = item.seen
+        return [self.arrow(item.path)], arguments
+
+    def about_key(self, key: tuple[tuple[int, ...], int, int | None, int]) -> tuple[Sequence[int], Mapping[str, Any]]:
+        """The same of one among a series, by its path, birth, member and retry."""
+        return [self.arrow(key[0])], identity_arguments(*key)
 
     def about_path(self, path: tuple[int, ...]) -> tuple[Sequence[int], Mapping[str, Any]]:
         """Arrows and details of the slice in which an item is drawn."""
@@ -165,12 +168,11 @@ class Hands:
             while not (channel.producers.leads(self.parker) and channel.fits(items)):
                 await self.parker.wait()
         finally:
-            channel.producers.leave(self.parker)
+            channel.stop_waiting_to_put(self.parker)
 
-    def context(self, lease: Lease, deadline: float | None = None) -> Context:
-        item = lease.item
+    def context(self, item: Item, deadline: float | None = None) -> Context:
         lag = self._ages.lag(item.version) if self._ages is not None else None
-        return Context(self._desk, item, lease.attempt, lease.version, lag, deadline)
+        return Context(self.desk, item, item.attempt, item.seen, lag, deadline)
 
     def _read(self) -> Versioned[Any]:
         cell = self.node.cell
@@ -204,15 +206,12 @@ def is_awaitable(value: Any) -> bool:
     return hasattr(value.__class__, "__await__")
 
 
-def lease_arguments(lease: Lease) -> dict[str, Any]:
-    item = lease.item
-    arguments: dict[str, Any] = {"item": format_path(item.path), "birth": item.birth}
-    if item.member is not None:
-        arguments["member"] = item.member
-    if item.retry:
-        arguments["retry"] = item.retry
-    if lease.version is not None:
-        arguments["version"] = lease.version
+def identity_arguments(path: tuple[int, ...], birth: int, member: int | None, retry: int) -> dict[str, Any]:
+    arguments: dict[str, Any] = {"item": format_path(path), "birth": birth}
+    if member is not None:
+        arguments["member"] = member
+    if retry:
+        arguments["retry"] = retry
     return arguments
 
 

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from .._core.channel import Channel
 from .._core.item import Item
 from .._errors import StageFailed
 from .hands import Crew, Hands
@@ -14,7 +16,9 @@ END = object()
 
 def drawing(source: Any) -> Callable[[], Any]:
     """Give the function that draws from a source, an object with ``draw`` or an iterable."""
-    draw: Callable[[], Any] = source.draw if hasattr(source, "draw") else iter(source).__next__
+    if not hasattr(source, "draw"):
+        return partial(next, iter(source), END)
+    draw: Callable[[], Any] = source.draw
 
     def draw_or_end() -> Any:
         try:
@@ -30,8 +34,12 @@ async def run_source(hands: Hands) -> None:
     node, crew = hands.node, hands.crew
     assert node.output is not None
     while not node.complete:
+        if crew.in_hand is None and crew.executor is None and node.output.room > 0:
+            if not _fill(hands, node.output):
+                return
+            continue
         if crew.in_hand is None:
-            count = node.meter.emitted
+            count = node.output.put_count
             hands.lane.work(hands.about_path, (count,))
             try:
                 if crew.executor is None:
@@ -47,6 +55,42 @@ async def run_source(hands: Hands) -> None:
         await hands.wait_for_room(node.output, [crew.in_hand])
         hands.state.emit(node, [crew.in_hand])
         crew.in_hand = None
+
+
+def _fill(hands: Hands, channel: Channel) -> bool:
+    """Draw and emit while there is room, in one step of the loop.
+
+    Returns:
+        Whether there may be more.
+    """
+    draw, buffer, lane, room = hands.crew.draw, channel.buffer, hands.lane, channel.room
+    clock = lane.clock
+    marks: list[Any] | None = None if lane.recorder is None else []
+    first = count = channel.put_count
+    more = True
+    began = clock()
+    lane.begin_series(began)
+    try:
+        while room > 0:
+            if marks is not None:
+                marks.append(clock() if marks else began)
+                marks.append((count,))
+            value = draw()
+            if value is END:
+                more = False
+                break
+            buffer.append(Item(value, (count,), count, position=count))
+            count += 1
+            room -= 1
+    except Exception as error:
+        raise StageFailed(hands.node.spec.name, (count,), 0, 0, error) from error
+    finally:
+        if marks:
+            marks.append(clock())
+            lane.end_series(marks, hands.about_path)
+        if count > first:
+            channel.added(count - first)
+    return more
 
 
 def _draw(crew: Crew, count: int) -> None:

@@ -5,12 +5,13 @@ that, which is the sequence's incremental state. The table of names is bounded, 
 grow it with the run; names beyond the bound are written out each time.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import perfetto.protos.perfetto.trace.perfetto_trace_pb2 as pb
 
 from ._recorder import Argument
+from ._wire import SliceWire, time_of
 
 if TYPE_CHECKING:
     _Packet: TypeAlias = pb.TracePacket
@@ -20,6 +21,7 @@ BEGIN: Literal[1] = 1
 END: Literal[2] = 2
 INSTANT: Literal[3] = 3
 COUNT: Literal[4] = 4
+SERIES: Literal[5] = 5
 
 Declared: TypeAlias = tuple[Literal[0], int, str, int | None, int, str | None]
 """(DECLARE, track, name, parent, rank, unit); the unit is ``None`` for a track of slices."""
@@ -27,7 +29,10 @@ Begun: TypeAlias = tuple[Literal[1], int, str, int, Mapping[str, Argument] | Non
 Ended: TypeAlias = tuple[Literal[2], int, int]
 Happened: TypeAlias = tuple[Literal[3], int, str, int, Mapping[str, Argument] | None, Sequence[int]]
 Counted: TypeAlias = tuple[Literal[4], int, float, int]
-Event: TypeAlias = Declared | Begun | Ended | Happened | Counted
+About: TypeAlias = Callable[[Any], tuple[Sequence[int], Mapping[str, Argument]]]
+Followed: TypeAlias = tuple[Literal[5], int, str, Sequence[Any], About]
+"""(SERIES, track, name, marks, about), as ``Recorder.series`` has them."""
+Event: TypeAlias = Declared | Begun | Ended | Happened | Counted | Followed
 
 ROOT = 1
 """The track under which all others are shown, because only siblings under a parent can be put in order."""
@@ -73,8 +78,14 @@ class PacketEncoder:
 
     def encode(self, events: Sequence[Event]) -> bytes:
         """Packets of these events, whole ones only."""
+        done: list[bytes] = []
         trace = pb.Trace()
         for event in events:
+            if event[0] == SERIES:
+                done.append(trace.SerializeToString())
+                trace = pb.Trace()
+                done.append(self._series(event))
+                continue
             packet = self._packet(trace)
             match event[0]:
                 case 1 | 3:
@@ -85,7 +96,27 @@ class PacketEncoder:
                     _count(packet, event)
                 case 0:
                     _declare(packet, event)
-        return trace.SerializeToString()
+        done.append(trace.SerializeToString())
+        return b"".join(done)
+
+    def _series(self, event: Followed) -> bytes:
+        _, track, name, marks, about = event
+        packets: list[bytes] = []
+        wire: SliceWire | None = None
+        at_ns = int(marks[0] * 1e9)
+        at = time_of(at_ns)
+        for index in range(1, len(marks) - 1, 2):
+            flows, args = about(marks[index])
+            if wire is None and name in self._event_names:
+                wire = SliceWire(_SEQUENCE, _NEEDED, track, self._event_names[name], self._arg_names)
+            if wire is not None and self._arg_names.keys() >= args.keys():
+                packets.append(wire.begin(at, args, flows))
+            else:  # introduces a name, or one of too many to be interned
+                packets.append(self.encode([(BEGIN, track, name, at_ns, args, flows)]))
+            at_ns = int(marks[index + 1] * 1e9)
+            at = time_of(at_ns)
+            packets.append(self.encode([(END, track, at_ns)]) if wire is None else wire.end(at))
+        return b"".join(packets)
 
     def _packet(self, trace: pb.Trace) -> "_Packet":
         packet = trace.packet.add()

@@ -3,8 +3,8 @@
 The engine calls these between two steps of the loop, so an implementation only notes the event and works later.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 Argument: TypeAlias = str | int | float | bool
 """What the details of a slice may be."""
@@ -50,6 +50,19 @@ class Recorder(Protocol):
 
     def end(self, track: int, at_ns: int) -> None:
         """Close the slice opened last on the track. Closing what was not opened is a fault of the caller."""
+        ...
+
+    def series(
+        self, track: int, name: str, marks: Sequence[Any], about: Callable[[Any], tuple[Sequence[int], Mapping[str, Argument]]]
+    ) -> None:
+        """Slices that follow on each other without a gap, where a call for each would cost more than what it measures.
+
+        Args:
+            track: from ``track``, with no slice open that ends among these.
+            name: of every slice.
+            marks: in turn the time in seconds at which a slice begins and its key; then the time the last ends at. Kept.
+            about: gives flows and args of a key. Called later, on another thread.
+        """
         ...
 
     def instant(
