@@ -23,7 +23,7 @@ from ._plan import Plan
 from ._stall import watch
 from ._summary import Status, Summary, summarise
 from ._workers.hands import Crew, Hands
-from ._workers.source import drawing
+from ._workers.source import drawn_from
 from ._workers.worker import work
 from .trace import Recorder
 
@@ -226,7 +226,8 @@ class Run:
             executor = None
             if isinstance(node.spec.placement, Threads):
                 executor = ThreadPoolExecutor(node.spec.workers, f"headrace-{node.spec.name}")
-            crew = Crew(node, Deadlines(node.spec.deadline_s), executor, _drawing(node))
+            values = drawn_from(node.spec.stage if node.spec.kind == "source" else ())
+            crew = Crew(node, Deadlines(node.spec.deadline_s), executor, values)
             node.on_turn = _waker(crew)
             self._crews.append(crew)
             self._hire(crew, parent)
@@ -234,7 +235,7 @@ class Run:
         if self._stall_s is not None:
             side.append(self._side(watch(self.state, self._lanes, lambda: bool(self._loading), self._stall_s)))
         if self._recorder is not None:
-            side.append(self._side(count(self.state, self._recorder, parent)))
+            side.append(self._side(count(self.state, self._lanes, self._recorder, parent)))
         if self._lag is not None:
             side.append(self._side(self._lag.measure()))
         try:
@@ -268,7 +269,7 @@ class Run:
         spec, clock = crew.node.spec, clock_of(asyncio.get_running_loop())
         group = None if self._recorder is None else self._recorder.track(spec.name, parent, rank=crew.node.depth)
         for index in range(spec.workers):
-            lane = Lane(spec.name, index, crew.node.meter, clock, self._recorder, group)
+            lane = Lane(spec.name, index, crew.node.meter, clock, self._recorder, group, self.number)
             self._lanes.append(lane)
             crew.running += 1
             self._workers += 1
@@ -366,10 +367,6 @@ async def _enter(stack: AsyncExitStack, stage: AbstractAsyncContextManager[Any] 
     """Open a stage that holds resources."""
     if isinstance(stage, AbstractAsyncContextManager):
         await stack.enter_async_context(cast("AbstractAsyncContextManager[Any]", stage))
-
-
-def _drawing(node: NodeState) -> Callable[[], Any]:
-    return drawing(node.spec.stage) if node.spec.kind == "source" else lambda: None
 
 
 def _task_name(crew: Crew) -> str:

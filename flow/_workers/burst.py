@@ -13,6 +13,7 @@ from .._context import Context
 from .._core.item import Item
 from .._errors import CancelledInside
 from .._item import Failed, Filtered, Many
+from .._lane import Stretch
 from .._limits import Inline
 from .._policy import Failure
 from .hands import Hands, is_awaitable
@@ -80,18 +81,15 @@ class Burst:
             return None
         position = 0 if output is None else output.put_count
         clock, groups, ages = hands.lane.clock, node.groups, node.admission if output is None else None
-        marks: list[Any] | None = None if hands.lane.recorder is None else []
         values: list[Any] | None = [] if hands.host.watched else None
-        began, done, special = clock(), 0, None
-        hands.lane.begin_series(began)
+        began, done, special, quick = clock(), 0, None, 0
+        last, quick_s = began, Stretch.QUICK_S
+        stretch = hands.lane.stretch(began, buffer[0].path)
         try:
             while done < most:
                 item = buffer[0]
                 if groups is not None and item.member is not None and item.birth not in groups.open:
                     break
-                if marks is not None:
-                    marks.append(clock() if marks else began)
-                    marks.append((item.path, item.birth, item.member, item.retry))
                 context = Context(desk, item, item.attempt)
                 if ages is not None:
                     context.lag = ages.lag(item.version)
@@ -105,7 +103,15 @@ class Burst:
                         special = result
                         break
                     plain = result.__class__
-                del buffer[0]
+                if stretch is not None:
+                    now = clock()
+                    if now - last > quick_s:
+                        stretch.slow(item.path, last, now, quick, buffer[1].path if len(buffer) > 1 else ())
+                        quick = 0
+                    else:
+                        quick += 1
+                    last = now
+                buffer.popleft()
                 if values is not None:
                     values.append(result)
                 if output is not None:
@@ -117,18 +123,20 @@ class Burst:
                 done += 1
         finally:
             self._plain = plain
-            self._account(done, marks, values, began)
+            if stretch is not None:
+                if special is not None:
+                    now = clock()
+                    stretch.slow(buffer[0].path, last, now, quick, ())
+                    quick, last = 0, now
+                hands.lane.end_stretch(stretch.end(last, quick))
+            self._account(done, values, began)
         return None if special is None else (self._lease(), special)
 
-    def _account(self, done: int, marks: list[Any] | None, values: list[Any] | None, began: float) -> None:
+    def _account(self, done: int, values: list[Any] | None, began: float) -> None:
         """Count what the stretch did."""
         node, hands = self._node, self._hands
-        now = hands.lane.clock()
-        self.long = now - began > _LONG_S
+        self.long = hands.lane.clock() - began > _LONG_S
         self._limit = 1 if self.long else self._most
-        if marks:
-            marks.append(now)
-            hands.lane.end_series(marks, hands.about_key)
         if done:
             node.meter.finished += done
             node.budget.kept(done)

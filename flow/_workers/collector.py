@@ -90,9 +90,7 @@ class CollectorWorker:
         *passed, item = arguments
         stage = self._node.spec.stage
         function = stage.add if method == "add" else stage.finish
-        self._hands.lane.enter(
-            "work", f"{method} {format_path(item.path)}", [self._hands.arrow(item.path)], {"call": method, "birth": item.birth}
-        )
+        self._hands.lane.work_on([item.path], {"call": method, "birth": item.birth}, f"{method} {format_path(item.path)}")
         try:
             return await self._hands.call(function, *passed)
         except Exception as error:

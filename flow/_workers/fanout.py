@@ -55,8 +55,8 @@ class Repeat:
             self._state.give_back(node, item)
             raise
         members = self._state.open_group(node, item)
-        flows = [self._hands.arrow(path) for path in (item.path, *(member.path for member in members))]
-        self._hands.lane.enter("work", flows=flows, args={"birth": members[0].birth})
+        paths = [item.path, *(member.path for member in members)]
+        self._hands.lane.work_on(paths, {"birth": members[0].birth})
         self._state.commit(node, item, members)
         self._hands.lane.enter("input", output.name)
 
@@ -86,7 +86,7 @@ class Barrier:
                     self._state.absorb(node, self._state.lease(node))
                 elif node.ready and node.output.fits([node.ready[0]]):
                     item = node.ready[0]
-                    self._hands.lane.enter("work", flows=self._arrows(item), args={"birth": item.birth})
+                    self._hands.lane.work_on(_paths(item), {"birth": item.birth})
                     self._state.release_ready(node)
                     self._hands.host.committed(node.spec.name, [item.value])
                 else:
@@ -98,8 +98,9 @@ class Barrier:
             node.output.producers.leave(self._hands.parker)
             node.input.consumers.leave(self._hands.parker)
 
-    def _arrows(self, item: Item) -> list[int]:
-        """Arrows that end in a gathered group: its members', and its own, which goes on."""
-        gathered: Gathered[object] = item.value
-        size = len(gathered.members) + len(gathered.failures)
-        return [self._hands.arrow(path) for path in (item.path, *((*item.path, index) for index in range(size)))]
+
+def _paths(item: Item) -> list[tuple[int, ...]]:
+    """Arrows that end in a gathered group: its members', and its own, which goes on."""
+    gathered: Gathered[object] = item.value
+    size = len(gathered.members) + len(gathered.failures)
+    return [item.path, *((*item.path, index) for index in range(size))]

@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,7 +12,6 @@ from .._context import Context, Desk, Versioned
 from .._core.channel import Channel
 from .._core.item import Item
 from .._core.state import NodeState, State
-from .._errors import format_path
 from .._lane import Lane
 from .._park import Deadlines, Parker, outlast
 
@@ -59,7 +58,7 @@ class Crew:
         node: state of the node.
         deadlines: deadlines of its attempts.
         executor: its threads; ``None`` where it runs on the loop.
-        draw: for a source, gives the next value or ``END``.
+        values: for a source, what it gives.
         in_hand: for a source, the item it drew that waits for room.
         turns: for a stage that keeps order, who waits to commit which position.
         members: attempts under way at members of open groups, by the task that makes them.
@@ -70,7 +69,7 @@ class Crew:
     node: NodeState
     deadlines: Deadlines
     executor: ThreadPoolExecutor | None
-    draw: Callable[[], Any]
+    values: Iterator[Any]
     in_hand: Item | None = None
     turns: dict[int, Parker] = field(default_factory=dict[int, Parker])
     members: dict[asyncio.Task[Any], Item] = field(default_factory=dict[asyncio.Task[Any], Item])
@@ -83,11 +82,6 @@ class Crew:
             if item.birth == birth and task not in self.orphans:
                 self.orphans.add(task)
                 task.cancel()
-
-
-def flow_id(run: int, path: tuple[int, ...]) -> int:
-    """Number that links the slices of one item of one run in a trace."""
-    return hash((run, *path)) % 2**64  # of whole numbers only, so the same in every process
 
 
 class Hands:
@@ -116,25 +110,6 @@ class Hands:
         assert task is not None
         self.task: asyncio.Task[Any] = task
         self.lane.own()
-
-    def about(self, item: Item) -> tuple[Sequence[int], Mapping[str, Any]]:
-        """Arrows and details of the slice of an attempt."""
-        arguments = identity_arguments(item.path, item.birth, item.member, item.retry)
-        if item.seen is not None:
-            arguments["version"] = item.seen
-        return [self.arrow(item.path)], arguments
-
-    def about_key(self, key: tuple[tuple[int, ...], int, int | None, int]) -> tuple[Sequence[int], Mapping[str, Any]]:
-        """The same of one among a series, by its path, birth, member and retry."""
-        return [self.arrow(key[0])], identity_arguments(*key)
-
-    def about_path(self, path: tuple[int, ...]) -> tuple[Sequence[int], Mapping[str, Any]]:
-        """Arrows and details of the slice in which an item is drawn."""
-        return [self.arrow(path)], {"item": format_path(path)}
-
-    def arrow(self, path: tuple[int, ...]) -> int:
-        """Number of the arrow through the slices of this item."""
-        return flow_id(self.host.number, path)
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call user code where the node runs. What is asynchronous in it runs on the loop.
@@ -204,15 +179,6 @@ class Hands:
 def is_awaitable(value: Any) -> bool:
     """Whether a call gave something to await. Asks the class, which costs a fifth of ``inspect.isawaitable``."""
     return hasattr(value.__class__, "__await__")
-
-
-def identity_arguments(path: tuple[int, ...], birth: int, member: int | None, retry: int) -> dict[str, Any]:
-    arguments: dict[str, Any] = {"item": format_path(path), "birth": birth}
-    if member is not None:
-        arguments["member"] = member
-    if retry:
-        arguments["retry"] = retry
-    return arguments
 
 
 async def on_thread(executor: ThreadPoolExecutor, function: Callable[[], Any]) -> tuple[Any, asyncio.CancelledError | None]:

@@ -1,32 +1,23 @@
 """Workers of a source: draw, wait for room, emit."""
 
 import asyncio
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from .._core.channel import Channel
 from .._core.item import Item
 from .._errors import StageFailed
+from .._lane import Stretch
 from .hands import Crew, Hands
 
 END = object()
-"""What ``draw`` gives after the last value: a coroutine cannot raise ``StopIteration``."""
+"""Stands for the end of a source: a coroutine cannot raise ``StopIteration``."""
 
 
-def drawing(source: Any) -> Callable[[], Any]:
-    """Give the function that draws from a source, an object with ``draw`` or an iterable."""
-    if not hasattr(source, "draw"):
-        return partial(next, iter(source), END)
-    draw: Callable[[], Any] = source.draw
-
-    def draw_or_end() -> Any:
-        try:
-            return draw()
-        except StopIteration:
-            return END
-
-    return draw_or_end
+def drawn_from(source: Any) -> Iterator[Any]:
+    """Give the values of a source, an object with ``draw`` or an iterable."""
+    return iter(source.draw, END) if hasattr(source, "draw") else iter(source)
 
 
 async def run_source(hands: Hands) -> None:
@@ -40,7 +31,7 @@ async def run_source(hands: Hands) -> None:
             continue
         if crew.in_hand is None:
             count = node.output.put_count
-            hands.lane.work(hands.about_path, (count,))
+            hands.lane.work_on([(count,)], {"item": str(count)})
             try:
                 if crew.executor is None:
                     _draw(crew, count)
@@ -63,37 +54,33 @@ def _fill(hands: Hands, channel: Channel) -> bool:
     Returns:
         Whether there may be more.
     """
-    draw, buffer, lane, room = hands.crew.draw, channel.buffer, hands.lane, channel.room
-    clock = lane.clock
-    marks: list[Any] | None = None if lane.recorder is None else []
+    buffer, lane, room = channel.buffer, hands.lane, channel.room
     first = count = channel.put_count
-    more = True
-    began = clock()
-    lane.begin_series(began)
+    began = lane.clock()
+    stretch, last, quick = lane.stretch(began, (count,)), began, 0
     try:
-        while room > 0:
-            if marks is not None:
-                marks.append(clock() if marks else began)
-                marks.append((count,))
-            value = draw()
-            if value is END:
-                more = False
-                break
-            buffer.append(Item(value, (count,), count, position=count))
+        for value in islice(hands.crew.values, room):
+            buffer.append(Item(value, (count,), count, None, 0, None, None, count))
+            if stretch is not None:
+                now = lane.clock()
+                if now - last > Stretch.QUICK_S:
+                    stretch.slow((count,), last, now, quick, (count + 1,))
+                    quick = 0
+                else:
+                    quick += 1
+                last = now
             count += 1
-            room -= 1
     except Exception as error:
         raise StageFailed(hands.node.spec.name, (count,), 0, 0, error) from error
     finally:
-        if marks:
-            marks.append(clock())
-            lane.end_series(marks, hands.about_path)
         if count > first:
             channel.added(count - first)
-    return more
+            if stretch is not None:
+                lane.end_stretch(stretch.end(last, quick))
+    return count - first == room
 
 
 def _draw(crew: Crew, count: int) -> None:
     """Draw into the hand: a worker that is cancelled while a thread draws must not lose what it drew."""
-    value = crew.draw()
+    value = next(crew.values, END)
     crew.in_hand = None if value is END else Item(value, (count,), count)

@@ -175,7 +175,7 @@ class Stage:
         deadline = None if spec.deadline_s is None else crew.deadlines.set(task)
         if item.member is not None:
             crew.members[task] = item
-        hands.lane.work(hands.about, item)
+        hands.lane.work(item)
         cause: BaseException | None = None
         result: Any = None
         try:

@@ -5,12 +5,12 @@ that, which is the sequence's incremental state. The table of names is bounded, 
 grow it with the run; names beyond the bound are written out each time.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import perfetto.protos.perfetto.trace.perfetto_trace_pb2 as pb
 
-from ._recorder import Argument
+from ._recorder import About, Argument
 from ._wire import SliceWire, time_of
 
 if TYPE_CHECKING:
@@ -29,9 +29,8 @@ Begun: TypeAlias = tuple[Literal[1], int, str, int, Mapping[str, Argument] | Non
 Ended: TypeAlias = tuple[Literal[2], int, int]
 Happened: TypeAlias = tuple[Literal[3], int, str, int, Mapping[str, Argument] | None, Sequence[int]]
 Counted: TypeAlias = tuple[Literal[4], int, float, int]
-About: TypeAlias = Callable[[Any], tuple[Sequence[int], Mapping[str, Argument]]]
-Followed: TypeAlias = tuple[Literal[5], int, str, Sequence[Any], About]
-"""(SERIES, track, name, marks, about), as ``Recorder.series`` has them."""
+Followed: TypeAlias = tuple[Literal[5], int, Sequence[Any], About]
+"""(SERIES, track, marks, about), as ``Recorder.series`` has them."""
 Event: TypeAlias = Declared | Begun | Ended | Happened | Counted | Followed
 
 ROOT = 1
@@ -53,6 +52,8 @@ class PacketEncoder:
         """Interning tables are empty, as at the head of a file."""
         self._event_names: dict[str, int] = {}
         self._arg_names: dict[str, int] = {}
+        self._wires: dict[int, SliceWire] = {}
+        self._in_series: set[int] = set()  # tracks whose last mark opened a slice
 
     def header(self, title: str, at_ns: int, wall_ns: int) -> bytes:
         """The first packets: what the numbers mean.
@@ -100,23 +101,30 @@ class PacketEncoder:
         return b"".join(done)
 
     def _series(self, event: Followed) -> bytes:
-        _, track, name, marks, about = event
+        _, track, marks, about = event
         packets: list[bytes] = []
-        wire: SliceWire | None = None
-        at_ns = int(marks[0] * 1e9)
-        at = time_of(at_ns)
-        for index in range(1, len(marks) - 1, 2):
-            flows, args = about(marks[index])
-            if wire is None and name in self._event_names:
-                wire = SliceWire(_SEQUENCE, _NEEDED, track, self._event_names[name], self._arg_names)
-            if wire is not None and self._arg_names.keys() >= args.keys():
-                packets.append(wire.begin(at, args, flows))
+        for index in range(0, len(marks), 2):
+            at_ns = int(marks[index] * 1e9)
+            at, what = time_of(at_ns), marks[index + 1]
+            if track in self._in_series:
+                packets.append(self._wire(track).end(at))
+            if what is None:
+                self._in_series.discard(track)
+                continue
+            self._in_series.add(track)
+            name, flows, args = about(what)
+            number = self._event_names.get(name)
+            if number is not None and self._arg_names.keys() >= args.keys():
+                packets.append(self._wire(track).begin(at, number, args, flows))
             else:  # introduces a name, or one of too many to be interned
                 packets.append(self.encode([(BEGIN, track, name, at_ns, args, flows)]))
-            at_ns = int(marks[index + 1] * 1e9)
-            at = time_of(at_ns)
-            packets.append(self.encode([(END, track, at_ns)]) if wire is None else wire.end(at))
         return b"".join(packets)
+
+    def _wire(self, track: int) -> SliceWire:
+        wire = self._wires.get(track)
+        if wire is None:
+            wire = self._wires[track] = SliceWire(_SEQUENCE, _NEEDED, track, self._arg_names)
+        return wire
 
     def _packet(self, trace: pb.Trace) -> "_Packet":
         packet = trace.packet.add()

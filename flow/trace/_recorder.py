@@ -10,6 +10,10 @@ Argument: TypeAlias = str | int | float | bool
 """What the details of a slice may be."""
 
 
+About: TypeAlias = Callable[[Any], tuple[str, Sequence[int], Mapping[str, Argument]]]
+"""Tells of the key of a slice its name, flows and args."""
+
+
 class Recorder(Protocol):
     """Somewhere to record what took time. Times are nanoseconds of one monotonic clock.
 
@@ -52,16 +56,15 @@ class Recorder(Protocol):
         """Close the slice opened last on the track. Closing what was not opened is a fault of the caller."""
         ...
 
-    def series(
-        self, track: int, name: str, marks: Sequence[Any], about: Callable[[Any], tuple[Sequence[int], Mapping[str, Argument]]]
-    ) -> None:
-        """Slices that follow on each other without a gap, where a call for each would cost more than what it measures.
+    def series(self, track: int, marks: Sequence[Any], about: About) -> None:
+        """Slices that follow on each other, where a call for each would cost more than what it measures.
+
+        The slice that is open after one call is ended by the first mark of the next. Slices from ``begin`` may lie inside.
 
         Args:
-            track: from ``track``, with no slice open that ends among these.
-            name: of every slice.
-            marks: in turn the time in seconds at which a slice begins and its key; then the time the last ends at. Kept.
-            about: gives flows and args of a key. Called later, on another thread.
+            track: from ``track``.
+            marks: in turn a time in seconds and what begins then, ``None`` for nothing. Kept.
+            about: gives name, flows and args of what begins. Called later, on another thread.
         """
         ...
 

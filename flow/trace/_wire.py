@@ -36,19 +36,18 @@ def time_of(at_ns: int) -> bytes:
 
 
 class SliceWire:
-    """Slices of one name on one track.
+    """Slices on one track.
 
     Args:
         sequence: number of the packet sequence.
         flags: sequence flags of its packets.
         track: number of the track.
-        name_iid: interned number of the name.
         arg_iids: interned numbers of the names of arguments.
     """
 
-    def __init__(self, sequence: int, flags: int, track: int, name_iid: int, arg_iids: Mapping[str, int]) -> None:
+    def __init__(self, sequence: int, flags: int, track: int, arg_iids: Mapping[str, int]) -> None:
         rest = b"\x50" + varint(sequence) + b"\x68" + varint(flags)
-        begin = b"\x48\x01\x58" + varint(track) + b"\x50" + varint(name_iid)
+        begin = b"\x48\x01\x58" + varint(track)
         end = b"\x48\x02\x58" + varint(track)
         self._rest, self._begin, self._arg_iids = rest, begin, arg_iids
         tail = rest + b"\x5a" + varint(len(end)) + end
@@ -59,13 +58,13 @@ class SliceWire:
         head, tail = self._end
         return head + time_field + tail
 
-    def begin(self, time_field: bytes, args: Mapping[str, Argument], flows: Sequence[int]) -> bytes:
-        """The packet that opens a slice.
+    def begin(self, time_field: bytes, name_iid: int, args: Mapping[str, Argument], flows: Sequence[int]) -> bytes:
+        """The packet that opens a slice. Args: whole numbers from 0, and text; anything else is written as text.
 
         Raises:
             KeyError: the name of an argument is not interned yet.
         """
-        event = self._begin
+        event = self._begin + b"\x50" + varint(name_iid)
         for flow in flows:
             event += _FLOW(0xF9, 0x02, flow)
         for key, value in args.items():
