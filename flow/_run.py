@@ -15,7 +15,6 @@ from ._core.groups import Groups
 from ._core.state import NodeState, State
 from ._counters import count
 from ._errors import LedgerError, StageFailed
-from ._lag import LoopLag
 from ._lane import Lane
 from ._limits import Threads
 from ._park import Deadlines, Parker, outlast
@@ -25,7 +24,7 @@ from ._summary import Status, Summary, summarise
 from ._workers.hands import Crew, Hands
 from ._workers.source import drawing
 from ._workers.worker import work
-from .trace import Recorder
+from .trace import LoopLag, Recorder
 
 _NUMBERS = itertools.count()
 
