@@ -13,9 +13,7 @@ _EVERY_S = 0.1
 async def count(state: State, lanes: Sequence[Lane], recorder: Recorder, parent: int | None) -> None:
     """Write the counters again and again until cancelled. ``parent``: the graph's own track."""
     edges = {
-        node.input: recorder.counter(f"{node.input.name} depth", "items", parent)
-        for node in state.nodes.values()
-        if node.input is not None
+        edge: recorder.counter(f"{edge.name} depth", "items", parent) for node in state.nodes.values() for edge in node.inputs
     }
     groups = {
         node.groups: recorder.counter(f"{name} open groups", "groups", parent)

@@ -76,4 +76,14 @@ class Threads:
     """The stage's synchronous code runs on threads of its own, one per worker."""
 
 
-Placement = Inline | Threads
+@dataclass(frozen=True)
+class Processes:
+    """The stage runs in spawned processes, as many as the node has workers, one attempt at a time in each.
+
+    The stage crosses once, by pickle. Inputs and outputs cross as msgspec, so both need a type that msgspec knows: structs,
+    dataclasses, built-in types and containers of these. A part of them that is typed ``Any`` arrives as plain built-in values.
+    For stages and for sinks that take item by item.
+    """
+
+
+Placement = Inline | Threads | Processes

@@ -12,10 +12,10 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, Protocol, cast
 
 from ._core.groups import Groups
-from ._core.state import NodeState, State
+from ._core.node import NodeState
+from ._core.state import State
 from ._counters import count
 from ._errors import LedgerError, StageFailed
-from ._lag import LoopLag
 from ._lane import Lane, clock_of
 from ._limits import Threads
 from ._park import Deadlines, Parker, outlast
@@ -25,7 +25,7 @@ from ._summary import Status, Summary, summarise
 from ._workers.hands import Crew, Hands
 from ._workers.source import drawn_from
 from ._workers.worker import work
-from .trace import Recorder
+from .trace import LoopLag, Recorder
 
 _NUMBERS = itertools.count()
 
@@ -80,6 +80,7 @@ class Run:
         self._stop: Status | None = None
         self._over: asyncio.Future[None] | None = None
         self._workers = 0
+        self._due: asyncio.TimerHandle | None = None
         self._began: float | None = None
         self._ended: float | None = None
         self._closed = False
@@ -221,6 +222,8 @@ class Run:
         loop = asyncio.get_running_loop()
         assert self._over is not None
         self._began = loop.time()
+        self.state.pools.clock = loop.time
+        self.state.pools.call_at = self._look_at_pools
         parent = None if self._recorder is None else self._recorder.track(f"graph {self.plan.spec.name}")
         for node in self.state.nodes.values():
             executor = None
@@ -249,6 +252,12 @@ class Run:
         if cancelled is not None:
             raise cancelled
 
+    def _look_at_pools(self, when: float) -> None:
+        """A start that a rate holds back is due then."""
+        if self._due is not None:
+            self._due.cancel()
+        self._due = asyncio.get_running_loop().call_at(when, self.state.pools.look)
+
     async def _dismiss(self, side: "Sequence[asyncio.Task[None]]") -> asyncio.CancelledError | None:
         """End every task, thread and timer of the run, whatever cancels come meanwhile; gives the last of them."""
         tasks = [*self._tasks, *side]
@@ -261,6 +270,8 @@ class Run:
             cancelled = await outlast([loop.run_in_executor(None, e.shutdown) for e in executors]) or cancelled
         for crew in self._crews:
             crew.deadlines.close()
+        if self._due is not None:
+            self._due.cancel()
         for lane in self._lanes:
             lane.close()
         return cancelled

@@ -1,59 +1,18 @@
 """The whole moment of a running graph, and every transition on it. Synchronous: between two calls nothing is half done."""
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .._plan import Plan
 from .._policy import Failure
-from .._spec import NodeSpec
-from .budget import Spending
 from .cell import Cell
 from .channel import Channel
+from .fans import fan_of
 from .freshness import Admission
 from .groups import Closed, Groups
-from .item import Item, Wake
-from .meter import Meter
+from .item import Item
+from .node import NodeState
 from .pools import Pools
-
-
-class NodeState:
-    """One node of a running graph.
-
-    Attributes:
-        spec: its declaration.
-        depth: distance from the sources.
-        input: edge before it, ``None`` for a source.
-        output: edge behind it, ``None`` for a sink.
-        meter: its counts and times.
-        budget: whether it still gets anywhere.
-        groups: the pair's groups, for a repeat, a group, and every node between.
-        admission: for a repeat, its group and every node behind it up to the sink of a feedback edge with freshness.
-        cell: what the node reads.
-        ready: for a group, closed groups that wait for room.
-        complete: whether its line has all it was asked for, so that what is still on its way is surplus.
-        turns: for a stage that keeps order, positions of the leases out.
-        on_turn: called when one of them ended; set by the node's workers.
-    """
-
-    __slots__ = (
-        "admission", "budget", "cell", "complete", "depth", "groups", "input", "meter", "on_turn", "output",
-        "ready", "spec", "turns",
-    )  # fmt: skip
-
-    def __init__(self, spec: NodeSpec, depth: int) -> None:
-        self.spec, self.depth = spec, depth
-        self.input: Channel | None = None
-        self.output: Channel | None = None
-        self.meter = Meter()
-        self.budget = Spending(spec)
-        self.groups: Groups | None = None
-        self.admission: Admission | None = None
-        self.cell: Cell | None = None
-        self.ready: deque[Item] = deque()
-        self.complete = False
-        self.turns: set[int] = set()
-        self.on_turn: Wake | None = None
 
 
 class State:
@@ -69,7 +28,7 @@ class State:
         depths = spec.depths()
         self.plan = plan
         self.nodes: dict[str, NodeState] = {name: NodeState(node, depths[name]) for name, node in spec.nodes.items()}
-        self.pools = Pools(spec.pools)
+        self.pools = Pools(spec.pools, spec.rates)
         self.cells: dict[str, Cell] = {name: Cell(name) for name in spec.cells}
         self.on_group_dropped: Callable[[Groups, int], None] | None = None
         self._connect(plan)
@@ -81,9 +40,14 @@ class State:
             bound = plan.capacities[edge.name]
             assert bound.items is not None
             channel = Channel(edge.name, bound.items, bound.cost, bound.measure)
-            self.nodes[edge.source].output = channel
-            self.nodes[edge.target].input = channel
-        for node in self.nodes.values():
+            self.nodes[edge.source].outputs.append(channel)
+            self.nodes[edge.target].inputs.append(channel)
+        meeting = plan.spec.sources_that_meet()
+        for name, node in self.nodes.items():
+            node.input = node.inputs[0] if node.inputs else None
+            node.output = node.outputs[0] if node.outputs else None
+            node.fan = fan_of(node.spec, node.inputs, node.outputs)
+            node.prefix = (meeting.index(name),) if name in meeting else ()
             if node.spec.reads is not None:
                 node.cell = self.cells[node.spec.reads]
 
@@ -91,7 +55,7 @@ class State:
         for name, node in self.nodes.items():
             if node.spec.kind == "group":
                 groups = Groups(node.spec.missing)
-                for inside in self._back_to(plan, name):
+                for inside in plan.spec.path(name):
                     self.nodes[inside].groups = groups
 
     def _admit(self, plan: Plan) -> None:
@@ -99,8 +63,8 @@ class State:
             collect = plan.spec.nodes[feedback.source].collect
             if feedback.freshness is None or collect is None:
                 continue
-            path = self._back_to(plan, feedback.source)
-            groups = self.nodes[path[-1]].groups
+            path = plan.spec.path(feedback.source)
+            groups = self.nodes[path[0]].groups
             assert groups is not None
 
             def version_of(birth: int, groups: Groups = groups) -> int | None:
@@ -111,29 +75,21 @@ class State:
                 self.nodes[name].admission = admission
                 self.nodes[name].budget.holds_tickets = True
 
-    def _back_to(self, plan: Plan, name: str) -> list[str]:
-        """Names from a node back to the repeat that belongs to it."""
-        target = plan.spec.opener(name)
-        path = [name]
-        while path[-1] != target:
-            path.append(plan.spec.before(path[-1])[0].source)
-        return path
-
     @property
     def commits(self) -> int:
         """Transitions so far that moved an item; the stall watch looks at it."""
         moved = 0
         for node in self.nodes.values():
             moved += node.meter.finished + node.meter.dropped.total()
-            moved += 0 if node.output is None else node.output.put_count
+            moved += sum(edge.put_count for edge in node.outputs)
         return moved
 
     def lease(self, node: NodeState, index: int = 0) -> Item:
         """Begin an attempt: take an item and stamp it with the version in force."""
         assert node.input is not None
         item = node.input.take(index)
-        if node.spec.order == "input":
-            node.turns.add(item.position)
+        if node.spec.order == "input" or node.spec.key is not None:
+            node.began(item)
         if node.cell is None:
             item.seen = None
         else:
@@ -163,7 +119,7 @@ class State:
     def give_back(self, node: NodeState, item: Item) -> None:
         """End an attempt that was cancelled: the item returns to its place."""
         assert node.input is not None
-        self._end_turn(node, item)
+        node.ended(item)
         node.input.give_back(item)
         node.meter.given_back += 1
 
@@ -178,7 +134,7 @@ class State:
         if not outputs and node.output is not None and (item.member is not None or node.admission is not None):
             self.drop(node, item, "no output")
             return
-        self._end_turn(node, item)
+        node.ended(item)
         node.input.settle(item)
         node.meter.finished += 1
         if node.output is not None and outputs:
@@ -196,11 +152,44 @@ class State:
         node.output.buffer.append(item)
         node.output.added(1)
 
-    def drop(self, node: NodeState, item: Item, reason: str, failure: Failure | None = None) -> None:
-        """End an attempt for good: counted by reason, reported to the item's barrier, its ticket returned."""
-        assert node.input is not None
-        self._end_turn(node, item)
-        node.input.settle(item)
+    def pass_along(self, node: NodeState) -> Item | None:
+        """Have a node with several edges move one item.
+
+        Returns:
+            The item that went, ``None`` where all have to wait.
+
+        Raises:
+            Exception: what the user's ``by`` of a route raised; nothing was moved.
+        """
+        assert node.fan is not None
+        move = node.fan.choose()
+        if move is None:
+            return None
+        source, targets = move
+        item = source.take()
+        source.settle(item)
+        node.meter.finished += 1
+        for edge, copy in zip(targets, node.fan.copies(item), strict=True):
+            edge.put([copy])
+        node.fan.moved(source)
+        return item
+
+    def drop(
+        self, node: NodeState, item: Item, reason: str, failure: Failure | None = None, edge: Channel | None = None
+    ) -> None:
+        """End an attempt for good: counted by reason, reported to the item's barrier, its ticket returned.
+
+        Args:
+            node: where it was made.
+            item: what it was made at.
+            reason: why, in few words.
+            failure: what the barrier learns; made of the reason where there is none.
+            edge: where the item came from, for a node with several edges before it.
+        """
+        node.ended(item)
+        edge = node.input if edge is None else edge
+        assert edge is not None
+        edge.settle(item)
         node.meter.dropped[reason] += 1
         if item.member is not None and node.groups is not None:
             self._close(node, node.groups.report(item, failure or Failure(reason, reason)))
@@ -293,36 +282,31 @@ class State:
                     self._close(barrier, barrier.groups.give_up(birth, "stale"))
 
     def complete(self, sink: NodeState) -> None:
-        """A sink has all its steps. When no other waits for steps, the lines without a number of steps are done too."""
-        name: str | None = sink.spec.name
-        while name is not None:
-            self.nodes[name].complete = True
-            before = self.plan.spec.before(name)
-            name = before[0].source if before else None
-        bounded = [
-            node for node in self.nodes.values() if node.spec.collect is not None and node.spec.collect.steps is not None
-        ]
-        if all(node.complete for node in bounded):
-            for node in self.nodes.values():
-                node.complete = True
-
-    def _end_turn(self, node: NodeState, item: Item) -> None:
-        if node.spec.order == "input":
-            node.turns.remove(item.position)
-            if node.on_turn is not None:
-                node.on_turn()
+        """A sink has all its steps: so have the nodes whose items reach only such sinks, and, after the last of them, all."""
+        sink.complete = True
+        wanting = {
+            name
+            for name, node in self.nodes.items()
+            if node.spec.collect is not None and node.spec.collect.steps is not None and not node.complete
+        }
+        for name, node in self.nodes.items():
+            reached = self.plan.spec.sinks_of(name)
+            counted = {other for other in reached if self.nodes[other].complete or other in wanting}
+            node.complete = node.complete or not wanting or (bool(counted) and not counted & wanting)
 
     def faults(self) -> list[str]:
         """Counts that do not add up, as text; empty when the ledger balances."""
         found: list[str] = []
         for name, node in self.nodes.items():
-            meter, edge = node.meter, node.input
-            if edge is not None:
-                ended = meter.finished + meter.dropped.total() - self._group_drops(node)
-                if edge.taken != ended + edge.leased:
-                    found.append(f"{name}: took {edge.taken}, but {ended} ended and {edge.leased} are out")
-                if edge.put_count != edge.taken + len(edge):
-                    found.append(f"{edge.name}: {edge.put_count} put, {edge.taken} taken and {len(edge)} waiting")
+            taken, leased = sum(edge.taken for edge in node.inputs), sum(edge.leased for edge in node.inputs)
+            ended = node.meter.finished + node.meter.dropped.total() - self._group_drops(node)
+            if node.inputs and taken != ended + leased:
+                found.append(f"{name}: took {taken}, but {ended} ended and {leased} are out")
+            found += [
+                f"{edge.name}: {edge.put_count} put, {edge.taken} taken and {len(edge)} waiting"
+                for edge in node.inputs
+                if edge.put_count != edge.taken + len(edge)
+            ]
             if node.admission is not None and node.admission.held > node.admission.capacity:
                 found.append(f"{name}: {node.admission.held} of {node.admission.capacity} tickets are out")
         for pool, size in self.pools.sizes.items():
@@ -334,9 +318,9 @@ class State:
         """Items that are in no terminal state, by place; empty when a run is complete."""
         places: dict[str, int] = {}
         for name, node in self.nodes.items():
-            if node.input is not None:
-                places[node.input.name] = len(node.input)
-                places[f"{name} (leased)"] = node.input.leased
+            for edge in node.inputs:
+                places[edge.name] = len(edge)
+                places[f"{name} (leased)"] = places.get(f"{name} (leased)", 0) + edge.leased
             if node.spec.kind == "group" and node.groups is not None:
                 places[f"{name} (open groups)"] = len(node.groups.open)
                 places[f"{name} (waiting for room)"] = len(node.ready)

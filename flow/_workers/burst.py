@@ -59,7 +59,14 @@ class Burst:
         """Whether attempts at this node can be without a wait: synchronous code on the loop that needs nothing."""
         node = hands.node
         spec, edges = node.spec, [edge for edge in (node.input, node.output) if edge is not None]
-        bare = spec.workers == 1 and not spec.needs and spec.reads is None and spec.deadline_s is None and spec.order == "any"
+        bare = (
+            spec.workers == 1
+            and not spec.needs
+            and spec.reads is None
+            and spec.deadline_s is None
+            and spec.order == "any"
+            and spec.key is None
+        )
         return (
             bare
             and not asynchronous(spec.stage)

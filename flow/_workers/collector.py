@@ -10,7 +10,7 @@ from typing import Any
 
 from .._core.channel import Channel
 from .._core.item import Item
-from .._core.state import NodeState
+from .._core.node import NodeState
 from .._errors import StageFailed, format_path
 from .hands import Hands
 

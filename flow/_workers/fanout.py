@@ -2,7 +2,7 @@
 
 from .._core.channel import Channel
 from .._core.item import Item
-from .._core.state import NodeState
+from .._core.node import NodeState
 from .._item import Gathered
 from .hands import Hands
 

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from .._context import Context, Desk, Versioned
 from .._core.channel import Channel
 from .._core.item import Item
-from .._core.state import NodeState, State
+from .._core.node import NodeState
+from .._core.state import State
 from .._lane import Lane
 from .._park import Deadlines, Parker, outlast
 

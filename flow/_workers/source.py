@@ -31,7 +31,7 @@ async def run_source(hands: Hands) -> None:
             continue
         if crew.in_hand is None:
             count = node.output.put_count
-            hands.lane.work_on([(count,)], {"item": str(count)})
+            hands.lane.work_on([(*node.prefix, count)], {"item": str(count)})
             try:
                 if crew.executor is None:
                     _draw(crew, count)
@@ -56,15 +56,16 @@ def _fill(hands: Hands, channel: Channel) -> bool:
     """
     buffer, lane, room = channel.buffer, hands.lane, channel.room
     first = count = channel.put_count
+    prefix = hands.node.prefix
     began = lane.clock()
-    stretch, last, quick = lane.stretch(began, (count,)), began, 0
+    stretch, last, quick = lane.stretch(began, (*prefix, count)), began, 0
     try:
         for value in islice(hands.crew.values, room):
-            buffer.append(Item(value, (count,), count, None, 0, None, None, count))
+            buffer.append(Item(value, (*prefix, count) if prefix else (count,), count, None, 0, None, None, count))
             if stretch is not None:
                 now = lane.clock()
                 if now - last > Stretch.QUICK_S:
-                    stretch.slow((count,), last, now, quick, (count + 1,))
+                    stretch.slow((*prefix, count), last, now, quick, (*prefix, count + 1))
                     quick = 0
                 else:
                     quick += 1
@@ -83,4 +84,4 @@ def _fill(hands: Hands, channel: Channel) -> bool:
 def _draw(crew: Crew, count: int) -> None:
     """Draw into the hand: a worker that is cancelled while a thread draws must not lose what it drew."""
     value = next(crew.values, END)
-    crew.in_hand = None if value is END else Item(value, (count,), count)
+    crew.in_hand = None if value is END else Item(value, (*crew.node.prefix, count), count)

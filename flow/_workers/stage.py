@@ -33,7 +33,8 @@ class Stage:
         if Burst.possible(self._hands):
             await self._run_in_bursts(Burst(self._hands))
             return
-        node, channel, at_once, is_sink = self._node, self._input, not self._node.spec.needs, self._node.output is None
+        node, channel, is_sink = self._node, self._input, self._node.output is None
+        at_once = not node.spec.needs and node.spec.key is None
         while True:
             if at_once and channel.buffer and not channel.consumers.waiting:
                 item, request = self._state.lease(node), None
@@ -98,7 +99,7 @@ class Stage:
     def _delivered(self, item: Item, outcome: Any) -> bool:
         """Hand a plain result on where nothing has to be waited for; ``False`` to go the long way."""
         node = self._node
-        if node.output is None or node.spec.order == "input" or node.output.room <= 0:
+        if node.output is None or node.output.room <= 0 or node.spec.order == "input" or node.spec.key is not None:
             return False
         node.budget.kept()
         self._state.pass_on(node, item, outcome)
@@ -119,10 +120,10 @@ class Stage:
         try:
             while True:
                 if line.leads(parker):
-                    if channel.buffer:
+                    if self._node.next_index() is not None:
                         request = await self._granted()
-                        if channel.buffer:
-                            return self._state.lease(self._node), request
+                        if (index := self._node.next_index()) is not None:
+                            return self._state.lease(self._node, index), request
                         if request is not None:
                             self._state.pools.release(request)
                         continue

@@ -7,8 +7,9 @@ import warnings
 
 import pytest
 
-from flow import Context, Graph, LoopLag, Run, StageFailed, Summary, Threads
+from flow import Context, Graph, Run, StageFailed, Summary, Threads
 from flow.testing import run_virtual
+from flow.trace import LoopLag
 
 
 class Resource:

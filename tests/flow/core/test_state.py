@@ -6,7 +6,8 @@ import pytest
 
 from flow import Collect, Context, Freshness, Gathered, Graph, Retry
 from flow._core.item import Item
-from flow._core.state import NodeState, State
+from flow._core.node import NodeState
+from flow._core.state import State
 
 
 def keep(value: int, context: Context) -> int:
