@@ -102,7 +102,7 @@ def _all_lead_to(spec: Spec, path: Sequence[str], end: NodeSpec, rule: str) -> I
             if target not in on:
                 yield Fault(
                     rule, f"{spec.name}.{name}", f"every branch to lead on to the {end.kind} '{end.name}': {what}",
-                    f"'{target}', which ends in {_quoted(sorted(spec.sinks_of(target)))} instead", node.where,
+                    f"one that ends in {_quoted(sorted(spec.sinks_of(target)))}, through '{target}'", node.where,
                     f"merge this branch with the others before '{end.name}'; what is not wanted is returned as Filtered",
                 )  # fmt: skip
 

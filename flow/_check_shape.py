@@ -39,7 +39,7 @@ def _names(spec: Spec, twice: Sequence[NodeSpec | CellSpec]) -> Iterator[Fault]:
         if name in spec.pools:
             yield Fault(
                 "B3", f"{spec.name}.rates.{name}", "a name that is used once, since 'needs' names pools and rates alike",
-                f"the name of a pool of {spec.pools[name]} units", spec.where, "rename one of the two",
+                f"the name of a pool too (size {spec.pools[name]})", spec.where, "rename one of the two",
             )  # fmt: skip
     for edge in spec.edges:
         yield from _unknown(spec, edge.source, "node", edge.where)
@@ -82,24 +82,18 @@ def _edges(count: int) -> str:
 
 
 def _port_remedy(node: NodeSpec, side: str, count: int) -> str:
+    if node.kind in ("source", "sink") and count and (node.kind == "source") == (side == "in"):
+        return f"a {node.kind} has no {side}put: leave the edge out, or declare a stage"
+    if (node.kind, side) == ("merge", "in"):
+        return "name the nodes before it: graph.merge(name, (first, second))"
+    if (node.kind, side) == ("route", "out"):
+        return "name the node behind each key: to={key: node}"
     if count == 0:
-        named = {
-            ("merge", "in"): "name the nodes before it: upstreams=[...]",
-            ("route", "out"): "name a branch for each key: to={...}",
-        }
-        return named.get(
-            (node.kind, side), "connect it: upstream >> this node" if side == "in" else "connect it: this node >> downstream"
-        )
+        return "connect it: upstream >> this node" if side == "in" else "connect it: this node >> downstream"
     if count == 1:
-        return "connect a second one, or leave the node out"
+        return "connect another branch: this node >> downstream; or leave the node out"
     if side == "in":
-        return (
-            "one writer an edge: graph.merge(...) joins several"
-            if node.kind != "source"
-            else "a source has no input: leave the edge out"
-        )
-    if node.kind == "sink":
-        return "a sink has no output: leave the edge out, or declare a stage"
+        return "one writer an edge: graph.merge(...) joins several"
     return "one reader an edge: graph.broadcast(...) gives each item to all, graph.balance(...) and graph.route(...) to one"
 
 

@@ -1,6 +1,6 @@
 """What ``build`` proves about types (B2): what a node gives fits what the next one takes, and so for cells and keys."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
 from ._errors import Fault
@@ -83,7 +83,11 @@ def _unrouted(spec: Spec, node: NodeSpec) -> Iterator[Fault]:
     missing = [key for key in literals(UNTYPED if node.by is None else hints_of(node.by)[1]) if key not in node.branches]
     if missing:
         yield Fault(
-            "B2", f"{spec.name}.{node.name}.to", f"a branch for each key that 'by' gives, {', '.join(map(repr, missing))} too",
-            f"branches for {', '.join(map(repr, node.branches)) or 'none'}", node.where,
+            "B2", f"{spec.name}.{node.name}.to", f"a branch for {_listed(missing)} too, which 'by' may give",
+            f"branches for {_listed(node.branches)}", node.where,
             "add it to 'to', or take it out of the hint of 'by'",
         )  # fmt: skip
+
+
+def _listed(keys: Iterable[Any]) -> str:
+    return ", ".join(map(repr, keys)) or "none"

@@ -74,7 +74,7 @@ def _policies(spec: Spec, node: NodeSpec) -> Iterator[Fault]:
         final = final.then
     if node.kind == "route" and not isinstance(node.on_error, Fail | Drop):
         yield Fault(
-            "B5", f"{path}.on_error", "Fail() or Drop()", f"{node.on_error!r}", node.where,
+            "B5", f"{path}.on_error", "Fail() or Drop()", f"{type(node.on_error).__name__}(...)", node.where,
             "a key does not change with a retry, and what has none has no branch to be emitted to",
         )  # fmt: skip
     if isinstance(final, str | Retry):
@@ -166,7 +166,7 @@ def _foreign(spec: Spec, node: NodeSpec) -> Iterator[Fault]:
     if node.collect is not None and node.on_error != Fail():
         yield Fault(
             "B5", f"{spec.name}.{node.name}.on_error", "Fail(), since a step half taken cannot go on without an item",
-            f"{node.on_error!r}", node.where, "leave it out; catch what may be skipped inside the collector",
+            f"{type(node.on_error).__name__}(...)", node.where, "leave it out; catch what may be skipped inside the collector",
         )  # fmt: skip
 
 

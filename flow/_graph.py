@@ -185,7 +185,8 @@ class Graph:
 
         Args:
             name: its id.
-            upstreams: the nodes before it, which numbers its inputs.
+            upstreams: the nodes before it; their order numbers the inputs. A tuple, where they take different types: of a list
+                mypy knows no more than what all its members have in common.
             weights: items an input may pass in a round, by the name of its node; 1 for each that is not named.
             patience: an input that has an item is passed over at most so often in a row.
         """

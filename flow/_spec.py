@@ -251,10 +251,13 @@ class Spec:
     def depths(self) -> dict[str, int]:
         """Longest distance of each node from the sources."""
         depths = dict.fromkeys(self.nodes, 0)
-        for _ in self.nodes:
+        for _ in self.nodes:  # in a cycle they would grow for ever
+            before = dict(depths)
             for edge in self.edges:
                 if edge.source in depths and edge.target in depths:
-                    depths[edge.target] = min(max(depths[edge.target], depths[edge.source] + 1), len(self.nodes))
+                    depths[edge.target] = max(depths[edge.target], depths[edge.source] + 1)
+            if depths == before:
+                break
         return depths
 
 

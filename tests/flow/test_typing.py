@@ -91,7 +91,9 @@ shares: Node[int, int] = graph.balance("shares", copies)
 copies >> shares >> keep
 shares >> mark
 joined: Node[int, int] = graph.merge("joined", [keep, mark], weights={"keep": 2}, patience=3)
-mixed: Node[int | str, int | str] = graph.merge("mixed", [joined, texts])
+mixed: Node[int | str, int | str] = graph.merge("mixed", (joined, texts))
+both = graph.merge("both", (measure, keep))
+both >> printed
 joined >> printed
 graph.without("keep").with_("sorted", to={"even": texts}).build()
 """
@@ -133,13 +135,13 @@ graph.route("g", numbers, by=parity, to={"even": shown, "odd": measure})  # wron
 graph.route("h", numbers, by=initial, to={"a": shown})  # wrong: keys of str
 graph.route("i", numbers, by=parity, to={1: shown})  # wrong: no such key
 graph.route("j", numbers, by=parity, to={"even": shown}, on_error=Retry(1))  # wrong: a key does not change
-joined: Node[int, int] = graph.merge("joined", [numbers, measure, sentences])  # wrong: groups among numbers
-mixed = graph.merge("mixed", [numbers, sentences])
+joined: Node[int, int] = graph.merge("joined", (numbers, measure, sentences))  # wrong: groups among numbers
+mixed = graph.merge("mixed", (numbers, sentences))
 mixed >> shown  # wrong: groups among numbers
-merged = graph.merge("merged", [numbers, measure])
+merged = graph.merge("merged", (numbers, measure))
 merged >> shown
 merged >> reward  # wrong: int into a group
-graph.merge("k", [numbers], weights={"numbers": "all"})  # wrong: a weight is a number
+graph.merge("k", (numbers,), weights={"numbers": "all"})  # wrong: a weight is a number
 graph.stage("l", length, key="name")  # wrong: a key is a function
 graph.stage("m", length, placement=Processes)  # wrong: a class, not a placement
 Graph("n", pools={"engine": (1, 2, 3)})  # wrong: least and most
