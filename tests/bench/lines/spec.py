@@ -12,16 +12,18 @@ class Times:
     """How long everything takes and what fails, as a function of who does what, so that two runs draw the same.
 
     Attributes:
-        kind: constant, exponential, or Pareto with shape 1.5, cut at 60 times its mean so that a run of it is finite.
+        kind: constant, exponential, or Pareto with shape 1.5, cut at 20 times its mean so that no single draw decides a run.
         means: mean seconds by node; 0 for the nodes left out.
         failing: share of the attempts of ``work`` nodes that fail at their end.
         seed: of the draws.
+        oversleep_s: added to all that take any time, for a clock that wakes late.
     """
 
     kind: Literal["constant", "exponential", "pareto"]
     means: Mapping[str, float]
     failing: float = 0.0
     seed: int = 0
+    oversleep_s: float = 0.0
 
     def seconds(self, node: str, path: tuple[int, ...], retry: int = 0) -> float:
         """Service time of one attempt."""
@@ -29,11 +31,15 @@ class Times:
         if not mean:
             return 0.0
         chance = random.Random(f"{self.seed} {node} {path} {retry}").random()
+        return mean * self._share(chance) + self.oversleep_s
+
+    def _share(self, chance: float) -> float:
+        """The quantile of this kind with mean 1."""
         if self.kind == "constant":
-            return mean * (1.0 + 1e-6 * chance)  # two that began together end one after the other, in an order both sides know
+            return 1.0 + 1e-6 * chance  # two that began together end one after the other, in an order both sides know
         if self.kind == "exponential":
-            return -mean * math.log(1.0 - chance)
-        return mean * min(60.0, (1.0 - chance) ** (-1 / 1.5) / 3.0)
+            return -math.log(1.0 - chance)
+        return min(20.0, (1.0 - chance) ** (-1 / 1.5) / 3.0)
 
     def fails(self, node: str, path: tuple[int, ...], retry: int = 0) -> bool:
         """Whether that attempt fails."""
