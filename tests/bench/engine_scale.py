@@ -2,10 +2,10 @@
 
 Workers: 10 to 10,000 of one stage wait on timers, against bare tasks that share an iterator and sleep as long. What is compared
 is time of the processor, with timers so long that the loop is a quarter busy, and so short that it never rests. Target: at most
-1.5 times the bare tasks at each size.
+1.5 times the bare tasks at each size. Tasks that hand over by queues, as the engine does by edges, are told for comparison.
 
-Items and stages: a source, stages without work, a sink. Plans are built beforehand, and a run of one item is taken off each run,
-so that opening, starting and ending cancel out and what is left is the cost of an item and edge. Target: the dearest within 1.3
+Items and stages: a source, stages without work, a sink. Plans are built beforehand, and a run of one item is taken off each, so
+that opening, starting and ending cancel out and what is left is the cost of an item and edge. Target: the dearest within 1.3
 times the cheapest. Memory: the peak of the process after a million items against after ten thousand, target 1.1.
 """
 
@@ -74,6 +74,29 @@ async def bare(items: int, workers: int, each_s: float) -> None:
     await asyncio.gather(*(worker(numbers) for _ in range(workers)))
 
 
+async def queues(items: int, workers: int, each_s: float) -> None:
+    """The same with a queue before the tasks and one behind them."""
+    before: asyncio.Queue[int | None] = asyncio.Queue(2 * workers)
+    behind: asyncio.Queue[int] = asyncio.Queue(2)
+
+    async def source() -> None:
+        for number in range(items):
+            await before.put(number)
+        for _ in range(workers):
+            await before.put(None)
+
+    async def worker() -> None:
+        while (number := await before.get()) is not None:
+            await asyncio.sleep(timer(number, workers, each_s))
+            await behind.put(number)
+
+    async def sink() -> None:
+        for _ in range(items):
+            await behind.get()
+
+    await asyncio.gather(source(), sink(), *(worker() for _ in range(workers)))
+
+
 def processor_seconds(main: Callable[[], Coroutine[Any, Any, Any]]) -> float:
     """Time of the processor, without the garbage of what ran before."""
     gc.collect()
@@ -84,10 +107,11 @@ def processor_seconds(main: Callable[[], Coroutine[Any, Any, Any]]) -> float:
 
 def with_workers(workers: int, each_s: float) -> dict[str, float]:
     """Microseconds an item with so many workers, starting them included."""
-    items = max(3_000, 5 * workers)
-    rounds = [[processor_seconds(lambda run=run: run(items, workers, each_s)) for run in (engine, bare)] for _ in range(3)]
-    ours, theirs = (min(times) / items * 1e6 for times in zip(*rounds, strict=True))
-    return {"engine_us": ours, "bare_us": theirs, "ratio": statistics.median(ours / theirs for ours, theirs in rounds)}
+    items, sides = max(3_000, 3 * workers), (engine, bare, queues)
+    rounds = [[processor_seconds(lambda run=run: run(items, workers, each_s)) for run in sides] for _ in range(3)]
+    cost = {f"{run.__name__}_us": min(took) / items * 1e6 for run, took in zip(sides, zip(*rounds, strict=True), strict=True)}
+    to_bare, to_queues = (statistics.median(row[0] / row[other] for row in rounds) for other in (1, 2))
+    return {**cost, "ratio": to_bare, "ratio_to_queues": to_queues}
 
 
 def nanoseconds(items: int, stages: int, repeats: int) -> float:
@@ -110,7 +134,7 @@ def main() -> dict[str, object]:
     print("; ".join(f"{stages} stages: {cost:.0f} ns an item and edge" for stages, cost in cost_of_stages.items()))
     workers = {f"{count} {kind}": with_workers(count, each) for kind, each in SECONDS_A_WORKER.items() for count in WORKERS}
     for name, row in workers.items():
-        print(f"{name} workers: {row['engine_us']:.1f} us an item, bare {row['bare_us']:.1f} us, ratio {row['ratio']:.2f}")
+        print(f"{name} workers: " + ", ".join(f"{key} {value:.2f}" for key, value in row.items()))
     flat = {
         name: max(costs.values()) / min(costs.values())
         for name, costs in (("items", cost_of_items), ("stages", cost_of_stages))
