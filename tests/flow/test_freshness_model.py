@@ -53,7 +53,8 @@ class Checker:
     """Keeps the books of the rule and notes every breach. Groups go by the number of their task, which is their birth."""
 
     world: World
-    stamps: dict[int, int] = field(default_factory=dict)
+    members: dict[int, dict[int, int]] = field(default_factory=dict)
+    lost: Counter[int] = field(default_factory=Counter)
     ready: dict[int, float] = field(default_factory=dict)
     trained: list[int] = field(default_factory=list)
     lags: list[int] = field(default_factory=list)
@@ -64,19 +65,28 @@ class Checker:
     most_held: int = 0
     faults: list[str] = field(default_factory=list)
 
-    def dispatched(self, group: int, version: int) -> None:
-        """A member went to work."""
+    def dispatched(self, group: int, member: int, version: int) -> None:
+        """A member went to work; what it is made with is what counts, so a retry is stamped anew."""
         self.expect(version <= self.in_force, f"stamped {version} while {self.in_force} was in force")
-        self.stamps[group] = min(version, self.stamps.get(group, version))
-        back = self.world.batch * self.in_force
-        held = len(self.stamps.keys() - self.dropped) - min(back, len(self.trained))
+        self.members.setdefault(group, {})[member] = version
+        back = min(self.world.batch * self.in_force, len(self.trained))
+        held = len(self.members.keys() - self.dropped) - back
         self.most_held = max(self.most_held, held)
         self.expect(held <= (self.world.max_lag + 1) * self.world.batch, f"{held} tickets are held")
+
+    def failed(self, group: int, member: int, retry: int) -> None:
+        """An attempt failed: the member is tried again, is lost, or takes its group with it."""
+        del self.members[group][member]
+        if self.world.missing == "retry" and retry == 0:
+            return
+        self.lost[group] += 1
+        if self.world.missing != "shrink" or self.lost[group] == self.world.size:
+            self.dropped.add(group)
 
     def chosen(self, group: int, lag: int | None) -> None:
         """The sink took a group."""
         now = asyncio.get_running_loop().time()
-        age = self.steps - self.stamps[group]
+        age = self.steps - min(self.members[group].values())
         self.lags.append(age)
         self.expect(lag == age, f"lag {lag} of {group}, counted {age}")
         self.expect(age <= self.world.max_lag, f"{group} was trained {age} versions late")
@@ -112,13 +122,14 @@ class Checker:
         return all(sum(d <= by for d in rest) <= left + self.world.batch * (by - self.steps) for by in rest)
 
     def under_way(self) -> set[int]:
-        return self.stamps.keys() - self.dropped - set(self.trained)
+        """Groups with a member that is at work or made, so that a version is known."""
+        return {g for g, made in self.members.items() if made} - self.dropped - set(self.trained)
 
     def deadline(self, group: int) -> int:
-        return self.stamps[group] + self.world.max_lag
+        return min(self.members[group].values()) + self.world.max_lag
 
     def order(self, group: int) -> tuple[int, int]:
-        return self.stamps[group], group
+        return min(self.members[group].values()), group
 
     def expect(self, holds: bool, otherwise: str) -> None:
         if not holds:
@@ -162,11 +173,10 @@ def observed(world: World) -> tuple[Checker, Summary]:
 
     async def play(task: int, context: Context) -> int:
         assert context.version is not None
-        checker.dispatched(task, context.version)
+        checker.dispatched(task, context.member, context.version)
         await asyncio.sleep(world.seconds(context.path, context.retry))
         if world.chance("fails", context.path, context.retry) < world.failing:
-            if world.missing == "drop" or (world.missing == "retry" and context.retry):
-                checker.dropped.add(task)
+            checker.failed(task, context.member, context.retry)
             raise ValueError("drawn to fail")
         return task
 
