@@ -81,10 +81,15 @@ class Child:
         self._ready: asyncio.Future[None] = loop.create_future()
         self._over: asyncio.Future[_Said] | None = None
         self._number = 0
-        self._closing = self._given_up = False
+        self._closing = self._answered = self._given_up = False
         self._parting: BaseException | None = None
         self._process: Process | None = None
         self.gone: asyncio.Future[None] = loop.create_future()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it has not ended, nor begun to."""
+        return not self._link.lost.done() and not self.gone.done()
 
     async def start(self) -> None:
         """Start it, and wait until it has entered the stage.
@@ -112,13 +117,13 @@ class Child:
         body = self._job.takes.encode(value)
         self._number += 1
         self._clerk.begin(self._number, context)
-        self._given_up = False
+        self._answered = self._given_up = False
         over = self._over = asyncio.get_running_loop().create_future()
         self._say(_call(self._number, context), body)
         try:
             said = await over
         except BaseException:
-            if over.cancelled() or over.exception() is not None:
+            if not self._answered:
                 await self._give_up()
             raise
         finally:
@@ -168,21 +173,30 @@ class Child:
 
     async def _watch(self, process: Process) -> None:
         """Wait for the end of it, whoever brings it about, and clear up."""
+        try:
+            code = await self._ended(process)
+        except asyncio.CancelledError:  # the loop is being closed over a crew that was not
+            self._signal(signal.SIGKILL)
+            code = await process.wait()
+        self._link.close()
+        await self._clerk.close()
+        self._settle(code)
+
+    async def _ended(self, process: Process) -> int:
         exited = asyncio.get_running_loop().create_task(process.wait())
         await asyncio.wait([exited, self._link.lost], return_when=asyncio.FIRST_COMPLETED)
         await _done(exited, GRACE_S)
         self._signal(signal.SIGKILL)  # it has hung on its way out, or programs that its stage started are left
         code = await exited
         await _done(self._link.lost, GRACE_S)  # its last words are still to be read
-        self._link.close()
-        await self._clerk.close()
-        self._settle(code)
+        return code
 
     def _settle(self, code: int) -> None:
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         self.gone.set_result(None)
         if not self._ready.done():
             self._ready.set_exception(self._parting or WorkerDied(self._job.node, f"{how}, while it started"))
+        self._answered = True
         if self._over is not None and not self._over.done():
             self._over.set_result(WorkerDied(self._job.node, how))
 
@@ -232,8 +246,10 @@ class Child:
         header, body = frame
         message = decode_from_child(header)
         if isinstance(message, Done | Raised):
-            if message.number == self._number and self._over is not None and not self._over.done():
-                self._over.set_result((message, body))
+            if message.number == self._number and self._over is not None:
+                self._answered = True  # the caller may have been cancelled, and not know it yet
+                if not self._over.done():
+                    self._over.set_result((message, body))
         elif isinstance(message, Ready):
             if not self._ready.done():
                 self._ready.set_result(None)

@@ -69,9 +69,8 @@ class ProcessCrew:
             RuntimeError: the user's script starts its run when it is imported.
         """
         refuse_while_preparing(self._node)
-        starts = [asyncio.get_running_loop().create_task(place.start(tries=1)) for place in self._places]
         try:
-            await asyncio.gather(*starts)
+            await asyncio.gather(*(place.started(tries=1) for place in self._places))
         except BaseException as error:
             await self._close_after(error)
             raise
@@ -131,10 +130,22 @@ class _Place:
     @property
     def alive(self) -> bool:
         """Whether a process is here and waits for a call."""
-        return self._child is not None and not self._child.gone.done()
+        return self._child is not None and self._child.usable
 
-    async def start(self, tries: int) -> None:
-        """Start a process here."""
+    async def started(self, tries: int) -> None:
+        """Wait for a start of a process here; begin one if none is under way.
+
+        The start goes on where this is cancelled, until the place is closed.
+        """
+        starting = self._starting
+        if starting is None or starting.done():
+            starting = self._starting = asyncio.get_running_loop().create_task(self._start(tries))
+            starting.add_done_callback(_heard)
+        await asyncio.wait([starting])
+        if not self._closed:
+            starting.result()
+
+    async def _start(self, tries: int) -> None:
         for left in reversed(range(tries)):
             child = Child(self._job)
             try:
@@ -149,15 +160,15 @@ class _Place:
     async def staffed(self) -> Child:
         """Give the process here; start one if there is none.
 
-        A start goes on where the call that needed it is cancelled: else a stage whose entering takes longer than the deadline
-        of its node would never come back.
+        A start outlives the call that needed it: else a stage whose entering takes longer than the deadline of its node would
+        never come back.
         """
+        if self._child is not None and not self._child.usable:
+            await asyncio.wait([self._child.gone])
         if not self.alive and not self._closed:
-            if self._starting is None:
-                self._starting = asyncio.get_running_loop().create_task(self.start(TRIES))
-            await asyncio.wait([self._starting])
-            starting, self._starting = self._starting, None
-            if not starting.cancelled() and (error := starting.exception()) is not None:
+            try:
+                await self.started(TRIES)
+            except Exception as error:
                 how = f"{TRIES} starts in its place failed, the last with {type(error).__name__}: {error}"
                 raise WorkerDied(self._job.node, how, "make the stage start", for_good=True) from error
         if self._child is None or self._closed:
@@ -171,6 +182,12 @@ class _Place:
             self._starting.cancel()
             await asyncio.wait([self._starting])
         return None if self._child is None else await self._child.close()
+
+
+def _heard(starting: "asyncio.Task[None]") -> None:
+    # Whoever waited may have been cancelled. A failure that nobody heard of is no loss: the next call tries again.
+    if not starting.cancelled():
+        starting.exception()
 
 
 def _pickled(node: str, parts: Sequence[Any], where: str) -> bytes:

@@ -17,7 +17,7 @@ class Job(msgspec.Struct, frozen=True):
 
     act: str
     text: str = ""
-    size: int = 0
+    size: float = 0
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -57,11 +57,11 @@ def report(text: str, numbers: tuple[int, ...] = ()) -> Report:
 async def act(job: Job, context: Context) -> Report | Many[Report] | Failed[Report] | Filtered:
     """Whatever the job says."""
     if job.act == "plain":
-        return report(job.text, tuple(range(job.size)))
+        return report(job.text, tuple(range(int(job.size))))
     if job.act == "large":
-        return report("x" * job.size)
+        return report("x" * int(job.size))
     if job.act == "many":
-        return Many([report(f"{index}") for index in range(job.size)])
+        return Many([report(f"{index}") for index in range(int(job.size))])
     if job.act == "failed":
         return Failed(report(job.text), "bad", "in detail")
     if job.act == "filtered":
@@ -72,6 +72,8 @@ async def act(job: Job, context: Context) -> Report | Many[Report] | Failed[Repo
         return {"text": job.text}  # type: ignore[return-value]
     if job.act in ("sleep", "stubborn", "marked"):
         return await rest(job)
+    if job.act == "modules":
+        return report(" ".join(sorted({"jax", "numpy", "pytest", "multiprocessing"} & set(sys.modules))))
     if job.act == "raise":
         raise {"value": ValueError("odd"), "hidden": Hidden("no way out"), "odd": Odd(7, "seven")}[job.text]
     if job.act == "cancel":
@@ -88,9 +90,13 @@ async def rest(job: Job) -> Report:
         except asyncio.CancelledError:
             if job.act == "marked":
                 await asyncio.sleep(0.01)
-                Path(job.text).write_text("clean")
+                mark(job.text)
             if job.act != "stubborn":
                 raise
+
+
+def mark(path: str) -> None:
+    Path(path).write_text("clean")
 
 
 async def seen(job: Job, context: Context) -> list[str]:
@@ -124,7 +130,7 @@ async def spanned(context: Context, index: int) -> None:
 def block(job: Job, context: Context) -> Report:
     """The same for what blocks or ends the process."""
     if job.act == "exit":
-        sys.exit(job.size)
+        sys.exit(int(job.size))
     if job.act == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if job.act == "leave child":
@@ -135,6 +141,9 @@ def block(job: Job, context: Context) -> Report:
         print(job.text)
     if job.act == "sleep":
         time.sleep(job.size)
+    if job.act == "wait":
+        while not Path(job.text).exists():
+            time.sleep(0.002)
     if job.act == "stop":
         raise StopIteration
     return report(job.text)
@@ -146,13 +155,17 @@ class Resource:
     def __init__(self, folder: str, fail: str = "") -> None:
         self.folder, self.fail = folder, fail
 
-    def note(self, what: str) -> None:
+    def note(self, what: str) -> int:
+        """Write it down; gives how many processes have written."""
         with (Path(self.folder) / str(os.getpid())).open("a") as file:
             file.write(f"{what}\n")
+        return len(list(Path(self.folder).iterdir()))
 
     async def __aenter__(self) -> "Resource":
-        self.note("enter")
-        if self.fail == "enter" or (self.fail == "enter again" and len(list(Path(self.folder).iterdir())) > 1):
+        again = self.note("enter") > 1
+        if self.fail == "slow again" and again:
+            await asyncio.sleep(0.3)
+        if self.fail == "enter" or (self.fail == "enter again" and again):
             raise OSError(f"no device in {os.getpid()}")
         if self.fail == "die":
             os._exit(5)
