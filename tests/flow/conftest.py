@@ -1,12 +1,15 @@
-"""What the tests of ``build`` share."""
+"""What the tests of ``build`` share. What stands in ``importable`` is on their path, and on that of processes they start."""
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from flow import BuildError, Graph
+
+sys.path.insert(0, str(Path(__file__).with_name("importable")))
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
