@@ -5,7 +5,7 @@ later requests for the same pools, and nobody else, so neither starvation nor ho
 """
 
 from bisect import insort
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from .item import Wake
 
@@ -26,11 +26,16 @@ class Request:
 
 
 class Pools:
-    """All pools of a graph."""
+    """All pools of a graph.
+
+    Attributes:
+        granted: requests that hold units. To look at.
+    """
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         self.sizes = dict(sizes)
         self.free = dict(sizes)
+        self.granted: set[Request] = set()
         self._requests: list[Request] = []
         self._count = 0
 
@@ -38,6 +43,11 @@ class Pools:
     def waiting(self) -> int:
         """Requests not yet granted."""
         return len(self._requests)
+
+    @property
+    def asking(self) -> Sequence[Request]:
+        """Requests not yet granted, the next first."""
+        return self._requests
 
     def request(self, needs: Mapping[str, int], depth: int, wake: Wake) -> Request:
         """Ask for units. ``depth``: distance from the sources; larger is served first.
@@ -55,6 +65,7 @@ class Pools:
         """Give the units back, or stop waiting for them. Harmless the second time."""
         if request.granted:
             request.granted = False
+            self.granted.discard(request)
             for pool, units in request.needs.items():
                 self.free[pool] += units
             request.needs = {}
@@ -70,6 +81,7 @@ class Pools:
                 for pool, units in request.needs.items():
                     self.free[pool] -= units
                 request.granted = True
+                self.granted.add(request)
                 if request is not silent:
                     request.wake()
             else:

@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -12,9 +11,11 @@ from .._context import Context, Desk, Versioned
 from .._core.channel import Channel, Line
 from .._core.item import Item, Lease
 from .._core.state import NodeState, State
+from .._deadlines import Deadlines
 from .._errors import format_path
+from .._executor import Executor
 from .._lane import Lane
-from .._park import Deadlines, Parker, outlast
+from .._park import Parker
 
 
 class Host(Protocol):
@@ -70,7 +71,7 @@ class Crew:
 
     node: NodeState
     deadlines: Deadlines
-    executor: ThreadPoolExecutor | None
+    executor: Executor | None
     draw: Callable[[], Any]
     in_hand: Item | None = None
     starters: Line = field(default_factory=Line)
@@ -187,7 +188,7 @@ class Hands:
                 f"stage '{self.node.spec.name}' asks for {units} of pool '{pool}', which "
                 f"{'does not exist' if have is None else f'has {have}'}; declare it with Graph(..., pools=...)"
             )
-        parker = Parker()
+        parker = Parker(self.lane)
         request = self.state.pools.request({pool: units}, self.node.depth, parker)
         try:
             if not request.granted:
@@ -216,20 +217,24 @@ def lease_arguments(lease: Lease) -> dict[str, Any]:
     return arguments
 
 
-async def on_thread(executor: ThreadPoolExecutor, function: Callable[[], Any]) -> tuple[Any, asyncio.CancelledError | None]:
+async def on_thread(executor: Executor, function: Callable[[], Any]) -> tuple[Any, asyncio.CancelledError | None]:
     """Run on a thread. A cancellation waits until the thread is done, since it cannot be stopped in the middle.
+
+    A call whose deadline passes is given up: its worker goes on, and what the thread still gives is thrown away.
 
     Returns:
         The result, and the cancellation that came meanwhile.
+
+    Raises:
+        CancelledError: the call was given up.
     """
-    future = asyncio.wrap_future(executor.submit(_without_stop, function))
-    cancelled = await outlast([future])
-    return future.result(), cancelled
-
-
-def _without_stop(function: Callable[[], Any]) -> Any:
-    # A future refuses StopIteration and would stay pending for ever; a coroutine turns it into RuntimeError, and so do we.
-    try:
-        return function()
-    except StopIteration as error:
-        raise RuntimeError("a stage raised StopIteration") from error
+    call = executor.submit(function)
+    cancelled: asyncio.CancelledError | None = None
+    while not call.future.done():
+        try:
+            await asyncio.wait([call.future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+            if executor.give_up_if_late(call):
+                raise
+    return call.future.result(), cancelled
