@@ -71,6 +71,20 @@ class StageFailed(FlowError, RuntimeError):
         self.__cause__ = cause
 
 
+def together(graph: str, errors: Sequence[BaseException]) -> BaseException:
+    """What a run raises for errors of one moment: the first, or a group where several stages failed."""
+    first = errors[0]
+    if not isinstance(first, StageFailed):
+        return first
+    failed = [error for error in errors if isinstance(error, StageFailed)]
+    of_each = list({error.node: error for error in reversed(failed)}.values())[::-1]
+    if len(of_each) > 1:
+        return ExceptionGroup(f"{len(of_each)} stages of graph '{graph}' failed in the same moment", of_each)
+    if len(failed) > 1:
+        first.add_note(f"and {len(failed) - 1} more of its attempts failed in the same moment")
+    return first
+
+
 class BudgetExceeded(FlowError, RuntimeError):
     """Raised by a run when too large a share of the items of a node came to nothing, as when the server behind it is down."""
 

@@ -1,33 +1,32 @@
-"""Running a plan: opens the stages, starts the workers, keeps them alive, stops them, and tells how it went.
+"""Running a plan: opens the stages, has the staff at work, stops them, and tells how it went.
 
-Workers are plain asyncio tasks held here, not children of a task group: a worker that dies of a stray cancellation is started
-again, and the first error of any of them becomes the error of the run, alone and with its cause.
+Workers are plain asyncio tasks, held in ``_staff``, and no children of a task group: the first error of any of them becomes the
+error of the run, with its cause. How a run stops is in ``_stop``, how its end is bounded in ``_closing``.
 """
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, Protocol, cast
 
-from ._core.groups import Groups
+from ._closing import Closing, leave_behind
 from ._core.node import NodeState
 from ._core.state import State
 from ._counters import count
-from ._errors import LedgerError, StageFailed
-from ._lane import Lane, clock_of
-from ._limits import Threads
-from ._park import Deadlines, Parker, outlast
+from ._errors import LedgerError, together
+from ._loading import Loading
+from ._park import Parker
 from ._plan import Plan
-from ._stall import watch
+from ._staff import Staff
+from ._stall import Watch
+from ._stop import Stop, shut, stop_drawing, winding_down
 from ._summary import Status, Summary, summarise
-from ._workers.hands import Crew, Hands
-from ._workers.source import drawn_from
-from ._workers.worker import work
 from .trace import LoopLag, Recorder
 
 _NUMBERS = itertools.count()
+_LOG = logging.getLogger("headrace")
 
 
 class Watcher(Protocol):
@@ -49,7 +48,10 @@ class Run:
         plan: a built graph.
         recorder: where the trace goes; ``None`` for no trace.
         watchers: who looks on.
-        stall_s: seconds without a commit after which the run fails; ``None`` waits for ever.
+        stall_s: seconds without a commit after which the run fails, and which closing the stages may take; ``None`` waits for
+            ever.
+        closing_s: seconds that workers and threads may take to end once they were cancelled. What has not ended then is left
+            behind, and named in the error and in the summary.
         lag: measures the loop while the graph is at work; ``None`` to leave it alone.
 
     Example:
@@ -63,24 +65,26 @@ class Run:
         recorder: Recorder | None = None,
         watchers: Sequence[Watcher] = (),
         stall_s: float | None = 600.0,
+        closing_s: float = 30.0,
         lag: LoopLag | None = None,
     ) -> None:
         self.plan, self.state, self.number = plan, State(plan), next(_NUMBERS)
         self._recorder, self._watchers, self._stall_s = recorder, tuple(watchers), stall_s
         self.watched = bool(self._watchers)
         self._lag = lag
-        self.state.on_group_dropped = self._abandon
+        self._closing = Closing(closing_s, stall_s)
+        self._loading = Loading(self.state, recorder, self._maybe_over)
+        self._staff = Staff(self, recorder, self._fail, self._maybe_over)
+        self.state.on_group_dropped = self._staff.abandon
         self._parkers: list[Parker] = []
-        self._crews: list[Crew] = []
-        self._lanes: list[Lane] = []
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._loaders: dict[str, Parker] = {}
-        self._loading: set[str] = set()
+        self._errors: list[BaseException] = []
         self._error: BaseException | None = None
+        self._asked = Stop.NO
+        self._drained = False
         self._stop: Status | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._whole: asyncio.Task[Summary] | None = None
         self._over: asyncio.Future[None] | None = None
-        self._workers = 0
-        self._due: asyncio.TimerHandle | None = None
         self._began: float | None = None
         self._ended: float | None = None
         self._closed = False
@@ -100,25 +104,47 @@ class Run:
             CancelledError: this call was cancelled. The run is suspended and closed first, once and whole, however many
                 further cancels come; an error on the way is its cause.
         """
-        if self._over is not None:
+        if self._loop is not None:
             raise RuntimeError("expected a new run, got one that was started before; make another with Run(plan)")
-        loop = asyncio.get_running_loop()
-        self._over = loop.create_future()
+        self._loop = asyncio.get_running_loop()
+        self._over = self._loop.create_future()
         if self._stop is not None:
             self._over.set_result(None)
         # A task of its own: what cancels the caller must not cut the closing of stages short.
-        whole = loop.create_task(self._execute(), name=f"{self.plan.spec.name} run")
+        whole = self._whole = self._loop.create_task(self._execute(), name=f"{self.plan.spec.name} run")
+        self._hopeless: asyncio.Future[None] = self._loop.create_future()
         cancelled: asyncio.CancelledError | None = None
-        while not whole.done():
+        while not (whole.done() or self._hopeless.done()):
             try:
-                await asyncio.wait([whole])
+                await asyncio.wait([whole, self._hopeless], return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError as error:
                 if cancelled is None:
                     self._interrupt(whole)
                 cancelled = error
+        return self._outcome(whole, cancelled)
+
+    def _outcome(self, whole: "asyncio.Task[Summary]", cancelled: asyncio.CancelledError | None) -> Summary:
+        self._closing.stop()
+        if self._closing.left:
+            _LOG.warning("graph '%s' left behind: %s", self.plan.spec.name, "; ".join(self._closing.left))
+        if not whole.done():
+            leave_behind(whole)
+            self._note(self._never_closed())
+            self._closed = True
+        error = self._error if not whole.done() else None if whole.cancelled() else whole.exception()
+        if error is not None and self._closing.left:
+            error.add_note("leftover tasks: " + "; ".join(self._closing.left))
         if cancelled is not None:
-            raise cancelled from None if whole.cancelled() else whole.exception()
+            raise cancelled from error
+        if error is not None:
+            raise error
         return whole.result()
+
+    def _never_closed(self) -> TimeoutError:
+        return TimeoutError(
+            f"expected the stages of graph '{self.plan.spec.name}' to close in time, got {self._closing.left[-1]}; "
+            "give what it waits for a bound of its own, or raise stall_s"
+        )
 
     def _interrupt(self, whole: "asyncio.Task[Summary]") -> None:
         self._end("suspended")
@@ -130,13 +156,16 @@ class Run:
             async with AsyncExitStack() as stack:
                 await self._open(stack)
                 await self._work()
+                self._bound_stages()
                 if self._error is not None:
                     raise self._error  # so that stages are closed with it
         except Exception as error:
-            if self._error is None:
-                self._error = error
-            elif error is not self._error:
-                self._error.add_note(f"and closing a stage failed: {type(error).__name__}: {error}")
+            self._note(error)
+        except asyncio.CancelledError:
+            if self._closing.overdue:
+                self._note(self._never_closed())
+            elif self._error is None:
+                raise
         finally:
             self._closed = True
         if self._error is not None:
@@ -146,17 +175,87 @@ class Run:
             raise LedgerError("the counts of the run do not add up: " + "; ".join([*summary.faults, str(summary.leftovers)]))
         return summary
 
-    def suspend(self) -> None:
-        """Stop where it stands: running attempts are cancelled and their items given back. Returns at once."""
-        self._end("suspended")
+    def _note(self, error: Exception) -> None:
+        """Keep an error that came while stages were opened or closed, beside the one that ended the run."""
+        if self._error is None:
+            self._error = error
+        elif error is not self._error:
+            self._error.add_note(f"and closing a stage failed: {type(error).__name__}: {error}")
+
+    def _bound_stages(self) -> None:
+        assert self._whole is not None
+        hopeless = self._closing.bound_stages(self._whole, len(self.state.nodes))
+        hopeless.add_done_callback(lambda _: None if self._hopeless.done() else self._hopeless.set_result(None))
+
+    # --- stopping: the first call wins, a stronger one may follow; all return at once, from any thread ---
+
+    def drain(self) -> None:
+        """Let the sources end now and everything on its way come to its end; the run is then ``drained``.
+
+        A source that waits for its next value is cancelled, on a thread after a second. Groups and steps that cannot fill up
+        any more end by their policies. A stage may call this and return; it must not wait for the run.
+        """
+        self._at_once(self._drain)
+
+    def suspend(self, within_s: float | None = None) -> None:
+        """Stop where it stands: nothing more is begun, no end is signalled, no group or step cut short.
+
+        Args:
+            within_s: seconds that attempts under way may take to end; then they are cancelled and their items given back, as
+                they are at once with ``None``.
+        """
+        self._at_once(self._suspend, within_s)
+
+    def abort(self, error: BaseException) -> None:
+        """End the run with this error. Asked for while the run is closing, it bounds the rest by a second."""
+        self._at_once(self._abort, error)
+
+    def _at_once(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call on the loop: now, where the caller is on it."""
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if self._loop is None or here is self._loop:
+            function(*arguments)
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _drain(self) -> None:
+        if self._asked < Stop.DRAIN and self._stop is None:
+            self._asked, self._drained = Stop.DRAIN, True
+            stop_drawing(self.state, self._staff.hands)
+
+    def _suspend(self, within_s: float | None) -> None:
+        if self._asked >= Stop.SUSPEND or self._stop is not None:
+            return
+        self._asked = Stop.SUSPEND
+        if within_s is None or self._began is None:
+            self._end("suspended")
+            return
+        self._staff.replaces = False
+        shut(self._staff.crews)
+        self._staff.assist(
+            winding_down(self._staff.hands, within_s, lambda: self._end("suspended")), "the wait for attempts under way"
+        )
+
+    def _abort(self, error: BaseException) -> None:
+        if self._closed or self._asked >= Stop.ABORT:
+            return
+        self._asked = Stop.ABORT
+        self._closing.hurry()
+        self._error = self._error or error
+        self._end("failed")
+        if self._began is None and self._whole is not None:
+            self._whole.cancel()
 
     def summary(self) -> Summary:
         """Counts so far."""
         status = ("failed" if self._error else self._stop) if self._closed or self._ended is not None else None
         if self._began is None:
-            return summarise(self.state, status, 0.0)
+            return summarise(self.state, status, 0.0, self._closing.left)
         now = asyncio.get_running_loop().time() if self._ended is None else self._ended
-        return summarise(self.state, status, now - self._began)
+        return summarise(self.state, status, now - self._began, self._closing.left)
 
     # --- what workers need of the run ---
 
@@ -173,7 +272,7 @@ class Run:
 
     def reported(self, node: str, row: Mapping[str, Any]) -> None:
         """Pass on to the watchers, on the loop: rows may come from a stage's thread."""
-        loop = self._over.get_loop() if self._over is not None else asyncio.get_running_loop()
+        loop = self._loop or asyncio.get_running_loop()
         for watcher in self._watchers:
             loop.call_soon_threadsafe(self._tell, watcher, node, dict(row))
 
@@ -191,12 +290,8 @@ class Run:
 
     def published(self, node: str, value: Any) -> None:
         """A sink completed a step: its feedback edges publish the result."""
-        for feedback in self.plan.spec.feedback:
-            if feedback.source == node:
-                version = self.state.cells[feedback.cell].publish(value)
-                self.instant(f"{feedback.cell} published", {"version": version})
-                self._loading.add(feedback.cell)
-                self._loaders[feedback.cell]()
+        for cell, version in self._loading.publish(node, value).items():
+            self.instant(f"{cell} published", {"version": version})
 
     def finished(self, sink: NodeState) -> None:
         """A sink has all its steps: what is still on its way there is surplus."""
@@ -212,109 +307,56 @@ class Run:
             if id(node.spec.stage) not in opened:
                 opened.add(id(node.spec.stage))
                 await _enter(stack, node.spec.stage)
-        for feedback in self.plan.spec.feedback:
-            initial = feedback.initial() if callable(feedback.initial) else feedback.initial
-            if initial is not None:
-                await self._load_version(feedback.cell, initial, 0)
-            self.state.cells[feedback.cell].start(initial)
+        await self._loading.start()
 
     async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
+        assert self._loop is not None
         assert self._over is not None
-        self._began = loop.time()
-        self.state.pools.clock = loop.time
-        self.state.pools.call_at = self._look_at_pools
+        self._began = self._loop.time()
+        self.state.pools.clock = self._loop.time
+        self.state.pools.call_at = self._staff.call_at(self.state.pools.look)
         parent = None if self._recorder is None else self._recorder.track(f"graph {self.plan.spec.name}")
-        for node in self.state.nodes.values():
-            executor = None
-            if isinstance(node.spec.placement, Threads):
-                executor = ThreadPoolExecutor(node.spec.workers, f"headrace-{node.spec.name}")
-            values = drawn_from(node.spec.stage if node.spec.kind == "source" else ())
-            crew = Crew(node, Deadlines(node.spec.deadline_s), executor, values)
-            node.on_turn = _waker(crew)
-            self._crews.append(crew)
-            self._hire(crew, parent)
-        side = [self._side(self._load(feedback.cell)) for feedback in self.plan.spec.feedback]
-        if self._stall_s is not None:
-            side.append(self._side(watch(self.state, self._lanes, lambda: bool(self._loading), self._stall_s)))
+        self._staff.hire(parent)
+        for cell in {feedback.cell for feedback in self.plan.spec.feedback}:
+            self._staff.assist(self._loading.serve(cell), f"the load of {cell}")
+        watch = Watch(self.state, self._staff.hands, self._loading, self.instant, self._stall_s)
+        self._staff.assist(watch.look(), "the stall watch")
         if self._recorder is not None:
-            side.append(self._side(count(self.state, self._lanes, self._recorder, parent)))
+            self._staff.assist(
+                count(self.state, [hands.lane for hands in self._staff.hands], self._recorder, parent), "the counters"
+            )
         if self._lag is not None:
-            side.append(self._side(self._lag.measure()))
+            self._staff.assist(self._lag.measure(watch.late), "the lag of the loop")
         try:
             await self._over
         except asyncio.CancelledError:
             self._end("suspended")
             raise
         finally:
-            cancelled = await self._dismiss(side)
-            self._ended = loop.time()
+            cancelled = await self._dismiss()
+            self._ended = self._loop.time()
         if cancelled is not None:
             raise cancelled
 
-    def _look_at_pools(self, when: float) -> None:
-        """A start that a rate holds back is due then."""
-        if self._due is not None:
-            self._due.cancel()
-        self._due = asyncio.get_running_loop().call_at(when, self.state.pools.look)
-
-    async def _dismiss(self, side: "Sequence[asyncio.Task[None]]") -> asyncio.CancelledError | None:
+    async def _dismiss(self) -> asyncio.CancelledError | None:
         """End every task, thread and timer of the run, whatever cancels come meanwhile; gives the last of them."""
-        tasks = [*self._tasks, *side]
-        for task in tasks:
-            task.cancel()
-        cancelled = await outlast(tasks)
-        executors = [crew.executor for crew in self._crews if crew.executor is not None]
-        if executors:  # off the loop: shutting down joins threads
-            loop = asyncio.get_running_loop()
-            cancelled = await outlast([loop.run_in_executor(None, e.shutdown) for e in executors]) or cancelled
-        for crew in self._crews:
-            crew.deadlines.close()
-        if self._due is not None:
-            self._due.cancel()
-        for lane in self._lanes:
-            lane.close()
+        if self._errors and self._error is self._errors[0]:
+            self._error = together(self.plan.spec.name, self._errors)
+        self._staff.replaces = False
+        cancelled = await self._closing.end_workers(dict(self._staff.tasks), self._staff.executors)
+        self._staff.close()
         return cancelled
 
-    def _hire(self, crew: Crew, parent: int | None) -> None:
-        spec, clock = crew.node.spec, clock_of(asyncio.get_running_loop())
-        group = None if self._recorder is None else self._recorder.track(spec.name, parent, rank=crew.node.depth)
-        for index in range(spec.workers):
-            lane = Lane(spec.name, index, crew.node.meter, clock, self._recorder, group, self.number)
-            self._lanes.append(lane)
-            crew.running += 1
-            self._workers += 1
-            self._start(crew, Hands(self, crew, lane))
-
-    def _start(self, crew: Crew, hands: Hands) -> None:
-        task = asyncio.get_running_loop().create_task(work(hands), name=_task_name(crew))
-        self._tasks.add(task)
-        task.add_done_callback(lambda done: self._left(crew, hands, done))
-
-    def _left(self, crew: Crew, hands: Hands, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        if self._over is None or self._over.done():
-            if not task.cancelled() and task.exception() is not None:
-                self._fail(task.exception())
-        elif task.cancelled():
-            # Killed by somebody else. Its lease is back in its place; a step half taken is not, so that ends the run.
-            if crew.node.spec.collect is not None:
-                self._fail(StageFailed(crew.node.spec.name, (), 0, 0, RuntimeError("its worker was cancelled from outside")))
-            else:
-                self._start(crew, hands)
-        elif (error := task.exception()) is not None:
-            self._fail(error)
-        else:
-            self._workers -= 1
-            self._maybe_over()
-
     def _maybe_over(self) -> None:
-        if self._workers == 0 and not self._loading:
-            self._end("completed")
+        if self._staff.num_open == 0 and not self._loading.under_way:
+            self._end("drained" if self._drained else "completed")
 
-    def _fail(self, error: BaseException | None) -> None:
+    def _fail(self, error: BaseException) -> None:
+        if self._closed:
+            return  # of what was left behind
         if self._error is None:
             self._error = error
+        self._errors.append(error)
         self._end("failed")
 
     def _end(self, status: Status) -> None:
@@ -322,72 +364,12 @@ class Run:
             self._stop = status
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
-
-    def _side(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(lambda t: None if t.cancelled() or t.exception() is None else self._fail(t.exception()))
-        return task
-
-    def _abandon(self, groups: Groups, birth: int) -> None:
-        """A group was given up: what is under way at its members is lost, so it is stopped."""
-        for crew in self._crews:
-            if crew.members and crew.node.groups is groups:
-                crew.abandon(birth)
-
-    # --- feedback ---
-
-    async def _load(self, name: str) -> None:
-        """Put published values of one cell in force, the newest first."""
-        cell = self.state.cells[name]
-        parker = self._loaders[name] = Parker()
-        while True:
-            await parker.wait()
-            while (pending := cell.pending()) is not None:
-                version, value = pending
-                await self._load_version(name, value, version)
-                cell.enforce(version, value)
-                for admission in {id(n.admission): n.admission for n in self._readers(name)}.values():
-                    if admission is not None:
-                        admission.enforce(version)
-            self._loading.discard(name)
-            self._maybe_over()
-
-    async def _load_version(self, name: str, value: Any, version: int) -> None:
-        """Have whoever uses the values of a cell take over this one."""
-        load = self.plan.spec.cells[name].load
-        began = asyncio.get_running_loop().time()
-        try:
-            if load is not None:
-                await load(value, version)
-        except Exception as error:
-            raise StageFailed(f"{name} (load of version {version})", (), 0, 0, error) from error
-        self._record_load(name, version, began)
-
-    def _readers(self, cell: str) -> list[NodeState]:
-        sinks = {feedback.source for feedback in self.plan.spec.feedback if feedback.cell == cell}
-        return [self.state.nodes[sink] for sink in sinks]
-
-    def _record_load(self, name: str, version: int, began: float) -> None:
-        if self._recorder is not None:
-            track = self._recorder.track(f"{name} (load)")
-            self._recorder.begin(track, "load", int(began * 1e9), {"version": version})
-            self._recorder.end(track, int(asyncio.get_running_loop().time() * 1e9))
+            self._staff.replaces = False
+            if self._began is None:
+                self._bound_stages()  # stages are being opened still, for ever perhaps
 
 
 async def _enter(stack: AsyncExitStack, stage: AbstractAsyncContextManager[Any] | object) -> None:
     """Open a stage that holds resources."""
     if isinstance(stage, AbstractAsyncContextManager):
         await stack.enter_async_context(cast("AbstractAsyncContextManager[Any]", stage))
-
-
-def _task_name(crew: Crew) -> str:
-    # A step half taken cannot be given back by the stage, so the worker of a collecting sink cannot be started again.
-    return f"{crew.node.spec.name} {'worker' if crew.node.spec.collect is None else 'collector'}"
-
-
-def _waker(crew: Crew) -> Callable[[], None]:
-    def wake() -> None:
-        for parker in crew.turns.values():
-            parker()
-
-    return wake

@@ -1,70 +1,115 @@
-"""The watch on a run that stopped moving: who waits for what, since when, and whether it can ever end."""
+"""The watch on a run that stopped moving: it tells a deadlock from a slow call outside, and fails the run before it hangs.
+
+A deadlock of everybody fails the run after two looks. A deadlock of some, while the rest works on, is told once. Where only
+calls outside are waited for, they get the stall time.
+"""
 
 import asyncio
-from collections import defaultdict
+import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ._core.state import State
 from ._errors import Stalled
-from ._lane import Lane
+from ._loading import Loading
+from ._report import body, explain, headline
+from ._waits import Waits
+from ._workers.hands import Hands
 
+_LOG = logging.getLogger("headrace")
 _TICK_S = 1.0
+_PART_S = 10.0
+"""Seconds after which a part of the graph that waits is looked at."""
+_LATE_S = 0.05
+_LATE_AGAIN_S = 60.0
 
 
-async def watch(state: State, lanes: Sequence[Lane], loading: Callable[[], bool], stall_s: float) -> None:
-    """Return never; raise when nothing was committed for too long.
+class Watch:
+    """Watches over one run.
 
-    A run in which no worker runs user code and nothing is being loaded cannot move again, which is reported after two looks.
-    Otherwise it is a slow call outside, and gets ``stall_s`` seconds.
-
-    Raises:
-        Stalled: with the report.
+    Args:
+        state: the run's moment.
+        workers: its workers.
+        loading: its feedback.
+        instant: marks a moment in the trace.
+        stall_s: seconds without a commit after which the run fails; ``None`` waits for ever, for a deadlock too.
     """
-    loop = asyncio.get_running_loop()
-    commits, since, stuck = state.commits, loop.time(), 0
-    while True:
-        await asyncio.sleep(min(_TICK_S, stall_s / 2))
-        if state.commits != commits:
-            commits, since, stuck = state.commits, loop.time(), 0
-            continue
-        busy = loading() or any(lane.open and lane.state == "work" for lane in lanes)
-        stuck = 0 if busy else stuck + 1
-        idle_s = loop.time() - since
-        if stuck >= 2 or idle_s >= stall_s:
-            raise Stalled(report(state, lanes, idle_s, deadlock=not busy))
 
+    def __init__(
+        self,
+        state: State,
+        workers: Sequence[Hands],
+        loading: Loading,
+        instant: Callable[[str, dict[str, Any]], None],
+        stall_s: float | None,
+    ) -> None:
+        self._state, self._workers, self._loading, self._instant, self._stall_s = state, workers, loading, instant, stall_s
+        self._loop = asyncio.get_running_loop()
+        self._told: set[frozenset[str]] = set()
+        self._late_at = -_LATE_AGAIN_S
 
-def report(state: State, lanes: Sequence[Lane], idle_s: float, *, deadlock: bool) -> str:
-    """Write who waits for what."""
-    verdict = (
-        "a deadlock: nobody works and nothing is on its way" if deadlock else "not a deadlock: see who is in a call outside"
-    )
-    now = asyncio.get_running_loop().time()
-    lines = [f"stalled {idle_s:.0f} s: nothing was committed; {verdict}"]
-    by_node: defaultdict[str, list[Lane]] = defaultdict(list)
-    for lane in lanes:
-        if lane.open:
-            by_node[lane.node].append(lane)
-    for name, workers in by_node.items():
-        states: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-        for lane in workers:
-            detail = "" if lane.state == "work" else lane.detail
-            states[(lane.state, detail)].append(now - lane.since)
-        parts = [
-            f"{len(ages)} {_VERBS[kind]}{' ' + detail if detail else ''}, longest {max(ages):.0f} s"
-            for (kind, detail), ages in states.items()
-        ]
-        lines.append(f"  {name:<14} {'; '.join(parts)}")
-    for name, node in state.nodes.items():
-        if node.spec.kind == "group" and node.groups is not None and node.groups.open:
-            missing = sum(g.size - len(g.values) - len(g.failures) for g in node.groups.open.values())
-            lines.append(f"  {name:<14} {len(node.groups.open)} open groups, {missing} members missing")
-    for pool, size in state.pools.sizes.items():
-        lines.append(f"  pool {pool:<9} {size - state.pools.free[pool]}/{size} units out, {state.pools.waiting} requests wait")
-    return "\n".join(lines)
+    async def look(self) -> None:
+        """Look until cancelled.
 
+        Raises:
+            Stalled: nothing was committed for too long; with the report.
+        """
+        commits, since, stuck, part_at = self._state.commits, self._loop.time(), 0, self._loop.time() + _PART_S
+        tick_s = _TICK_S if self._stall_s is None else min(_TICK_S, self._stall_s / 2)
+        while True:
+            due = self._loop.time() + tick_s
+            await asyncio.sleep(tick_s)
+            now = self._loop.time()
+            self.late(now - due)
+            if now >= part_at:
+                part_at = now + _PART_S
+                self._look_at_parts(now)
+            if self._state.commits != commits or self._stall_s is None:
+                commits, since, stuck = self._state.commits, now, 0
+                continue
+            waits = self._waits()
+            stuck = stuck + 1 if len(waits.stuck(deadlines=True)) == len(waits.all) and not self._loading.under_way else 0
+            if stuck >= 2 or now - since >= self._stall_s:
+                raise Stalled(self._report(waits, now - since, now))
 
-_VERBS = {
-    "input": "wait for input", "ticket": "wait for a ticket", "pool": "wait for pool", "work": "in user code",
-    "output": "wait for room on",
-}  # fmt: skip
+    def late(self, late_s: float) -> None:
+        """Warn, once a minute at most, of a loop that ran a timer late: everybody waited while one call computed."""
+        now = self._loop.time()
+        if late_s < _LATE_S or now < self._late_at + _LATE_AGAIN_S:
+            return
+        self._late_at = now
+        names = dict.fromkeys(
+            hands.lane.node
+            for hands in self._workers
+            if hands.crew.executor is None and (hands.lane.since >= now - late_s or hands.lane.state == "work")
+        )
+        _LOG.warning(
+            "the event loop stood still for %.0f ms; at work on it: %s. Put what computes on threads: placement=Threads()",
+            late_s * 1e3,
+            ", ".join(names) or "nobody of the graph",
+        )
+
+    def _waits(self, patience_s: float = 0.0) -> Waits:
+        return Waits(self._state, self._workers, bool(self._loading.under_way), patience_s, self._loop.time())
+
+    def _look_at_parts(self, now: float) -> None:
+        waits = self._waits(_PART_S)
+        stuck = waits.stuck(deadlines=True)
+        names = frozenset(waiters.name for waiters in stuck)
+        if not stuck or len(stuck) == len(waits.all) or names in self._told:
+            return
+        self._told.add(names)
+        kind, why = explain(waits, stuck)
+        text = f"a part of the graph can never move again, while the rest works on: {', '.join(sorted(names))}; {kind}: {why}"
+        _LOG.warning("%s", text)
+        self._instant("a part is stuck", {"report": "\n".join([text, *body(self._state, waits, stuck, now)])})
+
+    def _report(self, waits: Waits, idle_s: float, now: float) -> str:
+        stuck = waits.stuck(deadlines=False)
+        text = "\n".join([headline(idle_s, stuck, waits), *body(self._state, waits, stuck, now)])
+        self._instant("stalled", {"report": text})
+        for waiters in stuck:
+            self._instant(
+                f"stuck: {waiters.name}", {"waits for": f"{waiters.doing} {waiters.detail}", "workers": len(waiters.hands)}
+            )
+        return text

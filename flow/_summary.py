@@ -1,6 +1,6 @@
 """What a run leaves behind: counts, time shares, how it ended."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,7 +8,8 @@ from ._core.meter import State
 from ._core.node import NodeState
 from ._core.state import State as Moment
 
-Status = Literal["completed", "suspended", "failed"]
+Status = Literal["completed", "drained", "suspended", "failed"]
+"""``drained`` is completed too, with sources that were asked to end early: it must not read as if all had been done."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Summary:
         open_groups: groups opened and not closed, by barrier.
         leftovers: items in no terminal state, by place; empty after a completed run.
         faults: counts that do not add up; empty when the ledger balances.
+        abandoned: tasks and threads that did not end in time and were left behind, each with the line it is in.
     """
 
     graph: str
@@ -65,14 +67,15 @@ class Summary:
     open_groups: Mapping[str, int]
     leftovers: Mapping[str, int]
     faults: tuple[str, ...]
+    abandoned: tuple[str, ...] = ()
 
     @property
     def balanced(self) -> bool:
         """Whether every item is accounted for."""
-        return not self.faults and not (self.status == "completed" and self.leftovers)
+        return not self.faults and not (self.status in ("completed", "drained") and self.leftovers)
 
 
-def summarise(state: Moment, status: Status | None, seconds: float) -> Summary:
+def summarise(state: Moment, status: Status | None, seconds: float, abandoned: Sequence[str] = ()) -> Summary:
     """Read the counts of a run."""
     return Summary(
         graph=state.plan.spec.name,
@@ -87,6 +90,7 @@ def summarise(state: Moment, status: Status | None, seconds: float) -> Summary:
         },
         leftovers=state.leftovers(),
         faults=tuple(state.faults()),
+        abandoned=tuple(abandoned),
     )
 
 

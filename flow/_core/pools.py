@@ -9,7 +9,7 @@ A unit of a pool comes back when it is released. A start counted by a rate does 
 
 from bisect import insort
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from .adaptive import Adaptive
 from .item import Wake
@@ -41,6 +41,7 @@ class Pools:
 
     Attributes:
         sizes: units of each pool, as they are now.
+        granted: requests that hold units. To look at.
         free: units nobody holds; below 0 after a pool shrank by more than was free, which never takes a unit away.
         rates: starts a second, by name.
         clock: gives the time in seconds; the run puts its own here.
@@ -51,6 +52,7 @@ class Pools:
         self.adaptive = {name: Adaptive(*size) for name, size in sizes.items() if isinstance(size, tuple)}
         self.sizes = {name: size[0] if isinstance(size, tuple) else size for name, size in sizes.items()}
         self.free = dict(self.sizes)
+        self.granted: set[Request] = set()
         self.rates = dict(rates or {})
         self.clock: Callable[[], float] = lambda: 0.0
         self.call_at: Callable[[float], None] = lambda when: None
@@ -65,6 +67,11 @@ class Pools:
     def waiting(self) -> int:
         """Requests not yet granted."""
         return len(self._requests)
+
+    @property
+    def asking(self) -> Sequence[Request]:
+        """Requests not yet granted, the next first."""
+        return self._requests
 
     def request(self, needs: Mapping[str, int], depth: int, wake: Wake) -> Request:
         """Ask for units. ``depth``: distance from the sources; larger is served first.
@@ -88,6 +95,7 @@ class Pools:
         """Give the units back, or stop waiting for them. Harmless the second time."""
         if request.granted:
             request.granted = False
+            self.granted.discard(request)
             for name, units in request.needs.items():
                 if name in self.free:
                     self.free[name] += units
@@ -126,6 +134,7 @@ class Pools:
             else:
                 self._due[name] = max(now, self._due[name]) + units / self.rates[name]
         request.granted = True
+        self.granted.add(request)
 
     def _grant(self, silent: Request | None = None) -> None:
         blocked: set[str] = set()

@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -13,8 +12,10 @@ from .._core.channel import Channel
 from .._core.item import Item
 from .._core.node import NodeState
 from .._core.state import State
+from .._deadlines import Deadlines
+from .._executor import Executor
 from .._lane import Lane
-from .._park import Deadlines, Parker, outlast
+from .._park import Parker
 
 
 class Host(Protocol):
@@ -69,7 +70,7 @@ class Crew:
 
     node: NodeState
     deadlines: Deadlines
-    executor: ThreadPoolExecutor | None
+    executor: Executor | None
     values: Iterator[Any]
     in_hand: Item | None = None
     turns: dict[int, Parker] = field(default_factory=dict[int, Parker])
@@ -165,7 +166,7 @@ class Hands:
                 f"stage '{self.node.spec.name}' asks for {units} of pool '{pool}', which "
                 f"{'does not exist' if have is None else f'has {have}'}; declare it with Graph(..., pools=...)"
             )
-        parker = Parker()
+        parker = Parker(self.lane)
         request = self.state.pools.request({pool: units}, self.node.depth, parker)
         try:
             if not request.granted:
@@ -182,20 +183,24 @@ def is_awaitable(value: Any) -> bool:
     return hasattr(value.__class__, "__await__")
 
 
-async def on_thread(executor: ThreadPoolExecutor, function: Callable[[], Any]) -> tuple[Any, asyncio.CancelledError | None]:
+async def on_thread(executor: Executor, function: Callable[[], Any]) -> tuple[Any, asyncio.CancelledError | None]:
     """Run on a thread. A cancellation waits until the thread is done, since it cannot be stopped in the middle.
+
+    A call whose deadline passes is given up: its worker goes on, and what the thread still gives is thrown away.
 
     Returns:
         The result, and the cancellation that came meanwhile.
+
+    Raises:
+        CancelledError: the call was given up.
     """
-    future = asyncio.wrap_future(executor.submit(_without_stop, function))
-    cancelled = await outlast([future])
-    return future.result(), cancelled
-
-
-def _without_stop(function: Callable[[], Any]) -> Any:
-    # A future refuses StopIteration and would stay pending for ever; a coroutine turns it into RuntimeError, and so do we.
-    try:
-        return function()
-    except StopIteration as error:
-        raise RuntimeError("a stage raised StopIteration") from error
+    call = executor.submit(function)
+    cancelled: asyncio.CancelledError | None = None
+    while not call.future.done():
+        try:
+            await asyncio.wait([call.future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+            if executor.give_up_if_late(call):
+                raise
+    return call.future.result(), cancelled

@@ -24,7 +24,7 @@ async def run_source(hands: Hands) -> None:
     """Emit what the source gives until it ends or the run is complete."""
     node, crew = hands.node, hands.crew
     assert node.output is not None
-    while not node.complete:
+    while crew.in_hand is not None or not node.complete:
         if crew.in_hand is None and crew.executor is None and node.output.room > 0:
             if not _fill(hands, node.output):
                 return

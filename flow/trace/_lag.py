@@ -2,6 +2,7 @@
 
 import asyncio
 from bisect import bisect_left
+from collections.abc import Callable
 
 _EVERY_S = 0.01
 _BOUNDS_MS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
@@ -18,13 +19,15 @@ class LoopLag:
         self.max_ms = 0.0
         self._counts = [0] * (len(_BOUNDS_MS) + 1)
 
-    async def measure(self) -> None:
-        """Measure until cancelled."""
+    async def measure(self, on_late: Callable[[float], None] = lambda late_s: None) -> None:
+        """Measure until cancelled. ``on_late`` hears of each delay, in seconds."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + _EVERY_S
             await asyncio.sleep(_EVERY_S)
-            late_ms = (loop.time() - due) * 1e3
+            late_s = loop.time() - due
+            late_ms = late_s * 1e3
+            on_late(late_s)
             self.max_ms = max(self.max_ms, late_ms)
             self._counts[bisect_left(_BOUNDS_MS, late_ms)] += 1
 

@@ -1,8 +1,8 @@
-"""Waiting: a wake-up is never lost, and the deadlines of one node share one timer."""
+"""Waiting: a wake-up is never lost, and what must be outlasted is, up to a bound."""
 
 import asyncio
 
-from flow._park import Deadlines, Parker
+from flow._park import Parker, outlast
 from flow.testing import run_virtual
 
 
@@ -54,41 +54,36 @@ def test_a_wake_up_survives_the_cancel_of_the_sleeper():
     run_virtual(main())
 
 
-def test_deadlines_expire_one_by_one_on_one_timer():
-    async def main() -> list[tuple[str, float]]:
+def test_outlasting_ends_with_the_last_or_at_its_bound_whatever_is_cancelled():
+    async def main() -> list[tuple[float, bool]]:
         loop, log = asyncio.get_running_loop(), []
-        deadlines = Deadlines(10.0)
 
-        async def work(name: str, start: float, takes: float) -> None:
-            await asyncio.sleep(start)
-            task = asyncio.current_task()
-            assert task is not None
-            assert deadlines.set(task) == start + 10
-            try:
-                await asyncio.sleep(takes)
-            except asyncio.CancelledError:
-                log.append((f"{name} {'expired' if deadlines.clear(task) else 'cancelled'}", loop.time()))
-                task.uncancel()
-                return
-            log.append((f"{name} {'expired' if deadlines.clear(task) else 'done'}", loop.time()))
+        async def wait(length_s: float, bound_s: float) -> None:
+            bound = loop.create_future()
+            timer = loop.call_at(bound_s, bound.set_result, None)
+            sleeper = asyncio.create_task(asyncio.sleep(length_s))
+            cancelled = await outlast([sleeper, sleeper], bound)
+            log.append((loop.time(), cancelled is not None))
+            timer.cancel()
+            sleeper.cancel()
 
-        others = [asyncio.create_task(work("slow", 0, 99)), asyncio.create_task(work("quick", 1, 5))]
-        last = asyncio.create_task(work("last", 2, 99))
-        killed = asyncio.create_task(work("killed", 3, 99))
-        loop.call_at(4, killed.cancel)
-        await asyncio.wait([*others, last, killed])
-        assert len(deadlines) == 0
-        deadlines.close()
+        tasks = [asyncio.create_task(wait(5, 9)), asyncio.create_task(wait(99, 8))]
+        for _ in range(3):
+            await asyncio.sleep(1)
+            tasks[1].cancel()
+        await asyncio.wait(tasks)
         return log
 
-    assert run_virtual(main()) == [("killed cancelled", 4), ("quick done", 6), ("slow expired", 10), ("last expired", 12)]
+    assert run_virtual(main()) == [(5, False), (8, True)]
 
 
-def test_without_a_deadline_nothing_is_timed():
-    async def main() -> None:
-        deadlines, task = Deadlines(None), asyncio.current_task()
-        assert task is not None
-        assert deadlines.set(task) is None
-        assert not deadlines.clear(task)
+def test_what_is_over_is_not_waited_for():
+    async def main() -> float:
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        done.set_result(None)
+        assert await outlast([done]) is None
+        assert await outlast([loop.create_future()], done) is None
+        return loop.time()
 
-    run_virtual(main())
+    assert run_virtual(main()) == 0

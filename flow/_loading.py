@@ -1,0 +1,80 @@
+"""Feedback at work: what a sink published is loaded by whoever uses it, and then in force. The newest first."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from ._core.state import State
+from ._errors import StageFailed
+from ._park import Parker
+from .trace import Recorder
+
+
+class Loading:
+    """The feedback edges of one run.
+
+    Args:
+        state: its moment.
+        recorder: where loads are recorded.
+        on_idle: called when a cell has loaded all that was published.
+
+    Attributes:
+        under_way: cells that are published and not in force.
+    """
+
+    def __init__(self, state: State, recorder: Recorder | None, on_idle: Callable[[], None]) -> None:
+        self._state, self._recorder, self._on_idle = state, recorder, on_idle
+        self._spec = state.plan.spec
+        self._parkers = {feedback.cell: Parker() for feedback in self._spec.feedback}
+        self.under_way: set[str] = set()
+
+    async def start(self) -> None:
+        """Load the initial values and put them in force."""
+        for feedback in self._spec.feedback:
+            initial = feedback.initial() if callable(feedback.initial) else feedback.initial
+            if initial is not None:
+                await self._load(feedback.cell, initial, 0)
+            self._state.cells[feedback.cell].start(initial)
+
+    def publish(self, node: str, value: Any) -> dict[str, int]:
+        """A sink completed a step: its result is published on its feedback edges.
+
+        Returns:
+            The versions, by cell.
+        """
+        versions: dict[str, int] = {}
+        for feedback in self._spec.feedback:
+            if feedback.source == node:
+                versions[feedback.cell] = self._state.cells[feedback.cell].publish(value)
+                self.under_way.add(feedback.cell)
+                self._parkers[feedback.cell]()
+        return versions
+
+    async def serve(self, name: str) -> None:
+        """Put published values of one cell in force until cancelled."""
+        cell = self._state.cells[name]
+        while True:
+            await self._parkers[name].wait()
+            while (pending := cell.pending()) is not None:
+                version, value = pending
+                await self._load(name, value, version)
+                cell.enforce(version, value)
+                sinks = [feedback.source for feedback in self._spec.feedback if feedback.cell == name]
+                for admission in {id(a): a for sink in sinks if (a := self._state.nodes[sink].admission) is not None}.values():
+                    admission.enforce(version)
+            self.under_way.discard(name)
+            self._on_idle()
+
+    async def _load(self, name: str, value: Any, version: int) -> None:
+        """Have whoever uses the values of a cell take over this one."""
+        load = self._spec.cells[name].load
+        began = asyncio.get_running_loop().time()
+        try:
+            if load is not None:
+                await load(value, version)
+        except Exception as error:
+            raise StageFailed(f"{name} (load of version {version})", (), 0, 0, error) from error
+        if self._recorder is not None:
+            track = self._recorder.track(f"{name} (load)")
+            self._recorder.begin(track, "load", int(began * 1e9), {"version": version})
+            self._recorder.end(track, int(asyncio.get_running_loop().time() * 1e9))
