@@ -2,8 +2,8 @@
 
 In virtual time, where the engine's own cost is nothing and only its choices count, and in real time with sleeping stages. A
 ratio is the model's time over the engine's up to the last step, so above 1 the model is too slow. What a run needs to end after
-its last step is told apart, as a share of that. In real time the model's sleeps are as much too long as a bare
-``asyncio.sleep`` is on the same machine. The worst line is held to the targets, by its median over seeds: 0.97 in virtual time, 0.93 in real.
+its last step is told apart, as a share of that. In real time the model oversleeps as much as a bare ``asyncio.sleep`` does on
+this machine. The worst line is held to the targets, by its median over seeds: 0.97 in virtual time, 0.93 in real time.
 """
 
 import asyncio

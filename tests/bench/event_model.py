@@ -84,7 +84,7 @@ class Model:
         self.free = dict(line.pools)
         self.running: list[Attempt] = []
         self.groups: dict[int, Group] = {}
-        self.tickets = 1 << 60 if line.max_lag is None else (line.max_lag + 1) * line.batch
+        self.tickets = line.tickets
         self.step = self.taken = self.in_force = 0
         self.loading = False
         self.unreturned: Counter[int] = Counter()
@@ -251,7 +251,7 @@ class Model:
         if lag is None:
             return ready[0]
         ordered = sorted(ready, key=lambda item: (item.group.version, item.group.birth))  # type: ignore[union-attr]
-        if lag == 0:
+        if lag == 0 and self.line.order == "birth":
             return ordered[0] if ordered[0].group.birth == min(self.groups) else None  # type: ignore[union-attr]
         if self.line.late == "drop":
             return ordered[0]

@@ -1,8 +1,8 @@
 """F1 to F6 against a second opinion: a checker of histories, written from the rule alone, looks on while the engine runs.
 
 The rule: (max_lag + 1) x batch tickets, one for each open group, back when the group was dropped, or trained and its weights in
-force. A group may be taken only if all others under way can still be trained in time; of those ready the oldest goes first; and
-the sink stands still only if nothing ready may be taken. The checker sees what a user could see: versions, lags, commits, steps.
+force. A group may be taken only if all others under way can still be trained in time; of those ready the oldest goes first; the
+sink stands still only if nothing ready may be taken. The checker sees what a user could see: versions, lags, commits, steps.
 """
 
 import asyncio

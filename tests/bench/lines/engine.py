@@ -43,25 +43,32 @@ class Trainer:
         times: drawn.
         trained: paths in the order of training.
         lags: versions between dispatch and training, where there is feedback.
+        took: birth of each item, loop time at which the sink was free for it, and at which it was taken.
         done: loop time at which each step was finished.
     """
 
     times: Times
     trained: list[tuple[int, ...]] = field(default_factory=list)
     lags: list[int] = field(default_factory=list)
+    took: list[tuple[int, float, float]] = field(default_factory=list)
     done: list[float] = field(default_factory=list)
+    free: float = 0.0
 
     async def add(self, value: Any, context: Context) -> None:
         """Take one item of a step."""
+        now = asyncio.get_running_loop().time
+        self.took.append((context.birth, self.free, now()))
         self.trained.append(context.path)
         if context.lag is not None:
             self.lags.append(context.lag)
         await self._sleep("add", context.path)
+        self.free = now()
 
     async def finish(self, context: Context) -> int:
         """End a step; gives its number, from 1."""
         await self._sleep("finish", (len(self.done),))
-        self.done.append(asyncio.get_running_loop().time())
+        self.free = asyncio.get_running_loop().time()
+        self.done.append(self.free)
         return len(self.done)
 
     async def _sleep(self, name: str, path: tuple[int, ...]) -> None:

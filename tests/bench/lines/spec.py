@@ -73,6 +73,8 @@ class Line:
         pools: units by name.
         max_lag: ``None``: no feedback and no tickets.
         late: as in ``flow.Freshness``.
+        order: with ``max_lag=0``: whether a step takes its groups in the order of birth, as the engine does, or of arrival.
+        depth: versions' worth of tickets beyond the first; ``None``: ``max_lag``, as in the engine.
     """
 
     name: str
@@ -86,12 +88,19 @@ class Line:
     pools: Mapping[str, int] = field(default_factory=dict)
     max_lag: int | None = None
     late: Literal["wait", "drop"] = "wait"
+    order: Literal["birth", "arrival"] = "birth"
+    depth: int | None = None
+
+    @property
+    def tickets(self) -> int:
+        """Groups that may be open at once."""
+        depth = self.max_lag if self.depth is None else self.depth
+        return 1 << 60 if depth is None else (depth + 1) * self.batch
 
     def nodes(self) -> list[tuple[str, Work]]:
         """Kinds and stages in order, without the source."""
-        tickets = self.batch * (1 + (self.max_lag or 0))
         line = [("work", stage) for stage in self.before]
         if self.size:
             line += [("repeat", Work("repeat", 1, 2)), *(("work", stage) for stage in self.members)]
             line += [("barrier", Work("barrier", 1, 2)), *(("work", stage) for stage in self.after)]
-        return [*line, ("sink", Work("sink", 1, 2 if self.max_lag is None else tickets))]
+        return [*line, ("sink", Work("sink", 1, 2 if self.max_lag is None else self.tickets))]
