@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,6 +46,7 @@ def cut(spec: Spec, way: list[str]) -> list[str]:
     return way
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(graphs())
 def test_origins_opener_and_path_are_those_of_every_single_way(spec):
