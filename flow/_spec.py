@@ -255,15 +255,18 @@ class Spec:
         return replace(self, nodes=nodes)
 
     def depths(self) -> dict[str, int]:
-        """Longest distance of each node from the sources."""
+        """Longest distance of each node from the sources; on a cycle, and behind it, not the whole of it."""
         depths = dict.fromkeys(self.nodes, 0)
-        for _ in self.nodes:  # in a cycle they would grow for ever
-            before = dict(depths)
-            for edge in self.edges:
-                if edge.source in depths and edge.target in depths:
-                    depths[edge.target] = max(depths[edge.target], depths[edge.source] + 1)
-            if depths == before:
-                break
+        waits = {name: sum(edge.source in depths for edge in self.inputs(name)) for name in self.nodes}
+        rest = [name for name, count in waits.items() if count == 0]
+        while rest:
+            name = rest.pop()
+            for edge in self.outputs(name):
+                if edge.target in depths:
+                    depths[edge.target] = max(depths[edge.target], depths[name] + 1)
+                    waits[edge.target] -= 1
+                    if waits[edge.target] == 0:
+                        rest.append(edge.target)
         return depths
 
 
