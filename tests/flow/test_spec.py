@@ -65,12 +65,14 @@ def test_origins_opener_and_path_are_those_of_every_single_way(spec):
             assert path[-1] == name
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(graphs())
 def test_depths_are_the_lengths_of_the_longest_ways(spec):
     assert spec.depths() == {name: max(len(way) for way in ways_back(spec, name)) - 1 for name in spec.nodes}
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(graphs())
 def test_ancestors_and_sinks_are_those_of_every_single_way(spec):
