@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ._check_values import tickets
 from ._limits import Threads
@@ -58,38 +58,37 @@ def _short(spec: Spec, node: NodeSpec) -> Iterator[str]:
     if node.collect is None or node.collect.steps is None:
         return
     items, steps = node.collect.items, node.collect.steps
-    most = _most(spec, node.name)
+    most = _lengths(spec)[node.name]
     if most is not None and most < items * steps:
         enough = most // items if node.collect.end == "drop" else math.ceil(most / items)
-        sources = [
-            f"'{name}'" for name in spec.nodes if name in spec.ancestors(node.name) and spec.nodes[name].kind == "source"
-        ]
+        before = spec.ancestors(node.name)
+        sources = [f"'{name}'" for name in spec.nodes if name in before and spec.nodes[name].kind == "source"]
         yield (
             f"{_at(spec, node)}: {steps} steps of {items} are {items * steps} items, but {' and '.join(sources)} can fill no "
             f"more than {most}, enough for {enough}; draw longer, or ask for fewer steps"
         )
 
 
-def _most(spec: Spec, name: str) -> int | None:
-    """Items that can reach a node, as far as the lengths of sources tell; ``None`` for no bound."""
-    total = 0
-    for edge in spec.inputs(name):
-        most = _given(spec, spec.nodes[edge.source])
-        if most is None:
-            return None
-        total += most
-    return total
+def _lengths(spec: Spec) -> dict[str, int | None]:
+    """Items that can reach each node at most, as far as the lengths of sources tell; ``None`` for no bound."""
+    reaching: dict[str, int | None] = {}
+    depths = spec.depths()
+    for name in sorted(spec.nodes, key=lambda name: depths[name]):
+        given = [_given(spec, spec.nodes[edge.source], reaching) for edge in spec.inputs(name)]
+        known = [length for length in given if length is not None]
+        reaching[name] = sum(known) if len(known) == len(given) else None
+    return reaching
 
 
-def _given(spec: Spec, node: NodeSpec) -> int | None:
+def _given(spec: Spec, node: NodeSpec, reaching: Mapping[str, int | None]) -> int | None:
     """Items that a node can give on one edge."""
     if node.kind == "source":
         return len(node.stage) if hasattr(node.stage, "__len__") else None
     if node.kind == "stage" and may_give_many(node.stage):
         return None
     opener = spec.opener(node.name) if node.kind == "group" else None
-    most = _most(spec, node.name if opener is None else opener)
-    return most if most is None or node.kind != "repeat" else most * node.size
+    length = reaching[opener or node.name]
+    return length if length is None or node.kind != "repeat" else length * node.size
 
 
 def _chance(spec: Spec, node: NodeSpec) -> Iterator[str]:

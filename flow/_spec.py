@@ -4,6 +4,9 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -88,6 +91,9 @@ class EdgeSpec:
         return f"{self.source}->{self.target}"
 
 
+_SOURCE, _TARGET = attrgetter("source"), attrgetter("target")
+
+
 @dataclass(frozen=True)
 class CellSpec:
     """A versioned cell. ``load`` is awaited with (value, version) before a version is in force; ``None`` for at once."""
@@ -135,13 +141,21 @@ class Spec:
 
     def outputs(self, name: str) -> list[EdgeSpec]:
         """Edges that leave a node, in order of declaration."""
-        return [edge for edge in self.edges if edge.source == name]
+        return self._by_source.get(name, [])
 
     def inputs(self, name: str) -> list[EdgeSpec]:
         """Edges that lead to a node, in order of declaration."""
-        return [edge for edge in self.edges if edge.target == name]
+        return self._by_target.get(name, [])
 
     before, after = inputs, outputs
+
+    @cached_property
+    def _by_source(self) -> dict[str, list[EdgeSpec]]:
+        return {name: list(edges) for name, edges in groupby(sorted(self.edges, key=_SOURCE), key=_SOURCE)}
+
+    @cached_property
+    def _by_target(self) -> dict[str, list[EdgeSpec]]:
+        return {name: list(edges) for name, edges in groupby(sorted(self.edges, key=_TARGET), key=_TARGET)}
 
     def pool_bounds(self, name: str) -> tuple[int, int]:
         """Least and most units of a pool; equal where its size is fixed."""
@@ -249,15 +263,18 @@ class Spec:
         return replace(self, nodes=nodes)
 
     def depths(self) -> dict[str, int]:
-        """Longest distance of each node from the sources."""
+        """Longest distance of each node from the sources; on a cycle, and behind it, not the whole of it."""
         depths = dict.fromkeys(self.nodes, 0)
-        for _ in self.nodes:  # in a cycle they would grow for ever
-            before = dict(depths)
-            for edge in self.edges:
-                if edge.source in depths and edge.target in depths:
-                    depths[edge.target] = max(depths[edge.target], depths[edge.source] + 1)
-            if depths == before:
-                break
+        waits = {name: sum(edge.source in depths for edge in self.inputs(name)) for name in self.nodes}
+        rest = [name for name, count in waits.items() if count == 0]
+        while rest:
+            name = rest.pop()
+            for edge in self.outputs(name):
+                if edge.target in depths:
+                    depths[edge.target] = max(depths[edge.target], depths[name] + 1)
+                    waits[edge.target] -= 1
+                    if waits[edge.target] == 0:
+                        rest.append(edge.target)
         return depths
 
 

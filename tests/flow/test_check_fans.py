@@ -166,6 +166,7 @@ def test_a_graph_that_branches_and_joins_is_built():
     assert (spec.nodes["joined"].weights, spec.nodes["joined"].patience) == ({"odd": 3, "rest": 1}, 8)
 
 
+@pytest.mark.slow
 def test_a_cycle_is_found_behind_a_long_line_without_recursion(refusal):
     """B4: a line of any length is walked."""
     graph = Graph("g")
