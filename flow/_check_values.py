@@ -5,6 +5,7 @@ import difflib
 from collections.abc import Iterator
 
 from ._change import FIELDS, SETTINGS
+from ._core.freshness import tickets_of
 from ._errors import Fault
 from ._policy import Drop, Emit, Fail, Retry, Shrink
 from ._spec import NodeSpec, Spec
@@ -22,7 +23,7 @@ def tickets(spec: Spec) -> dict[str, int]:
     for feedback in spec.feedback:
         node = spec.nodes.get(feedback.source)
         if feedback.freshness is not None and node is not None and node.collect is not None:
-            found[feedback.source] = (feedback.freshness.max_lag + 1) * node.collect.items
+            found[feedback.source] = tickets_of(feedback.freshness, node.collect.items)
     return found
 
 
@@ -40,6 +41,12 @@ def settings(spec: Spec) -> Iterator[Fault]:
         if feedback.freshness is not None:
             path = f"{spec.name}.{feedback.source}->{feedback.cell}.max_lag"
             yield from _least(path, feedback.freshness.max_lag, 0, feedback.where)
+            depth, most = feedback.freshness.depth, feedback.freshness.max_lag
+            if depth is not None and not 0 <= depth <= max(most, 0):
+                yield Fault(
+                    "F5", path.replace("max_lag", "depth"), f"from 0 to max_lag, which is {most}", f"{depth}", feedback.where,
+                    "lower it, or raise max_lag: more on its way than may ever be trained in time is lost",
+                )  # fmt: skip
 
 
 def _least(path: str, value: float | None, least: int, where: str) -> Iterator[Fault]:
@@ -185,7 +192,8 @@ def capacities(spec: Spec) -> Iterator[Fault]:
                 "B5", f"{spec.name}.{edge.name}",
                 f"room for {held[edge.target]} items, as many as may be in flight: the one that must go next could stand "
                 "behind a full edge for ever",
-                f"capacity {items}", edge.where, f"raise the capacity to {held[edge.target]}, or lower max_lag or the step",
+                f"capacity {items}", edge.where,
+                f"raise the capacity to {held[edge.target]}, or lower max_lag, depth or the step",
             )  # fmt: skip
     for node in spec.nodes.values():
         opener = spec.opener(node.name) if node.kind == "group" else None

@@ -58,12 +58,16 @@ class Freshness:
     Attributes:
         max_lag: most versions between the dispatch of an item and the step that consumes it. 0: every item of a step was made
             with the newest version.
+        depth: steps of groups that may be on their way beside the one under way, from 0 to ``max_lag``, which ``None`` means.
+            Items are about as old as this on average, since a run fills what it may. A ``max_lag`` above it leaves slow groups
+            time without making the others older, so steps wait less for them.
         late: ``wait``: a step waits for items that would otherwise become too old, so nothing is dropped for age. ``drop``:
             a step takes what is ready, and what became too old is dropped and counted, which biases against slow items.
     """
 
     max_lag: int = 1
     late: Literal["wait", "drop"] = "wait"
+    depth: int | None = None
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ def _missing(state: State, waits: Waits, groups: Groups) -> str:
 
 def _members(waits: Waits, node: NodeState) -> set[tuple[int, int]]:
     crew = next((hands.crew for waiters in waits.all if waiters.node is node for hands in waiters.hands), None)
-    return set() if crew is None else {_key(item) for item in crew.members.values()}
+    return set() if crew is None else {_key(item) for item in crew.attempts.values() if item.member is not None}
 
 
 def _buffered(node: NodeState) -> set[tuple[int, int]]:

@@ -75,7 +75,7 @@ class Run:
         self._closing = Closing(closing_s, stall_s)
         self._loading = Loading(self.state, recorder, self._maybe_over)
         self._staff = Staff(self, recorder, self._fail, self._maybe_over)
-        self.state.on_group_dropped = self._staff.abandon
+        self.state.on_unwanted = self._staff.give_up_unwanted
         self._parkers: list[Parker] = []
         self._errors: list[BaseException] = []
         self._error: BaseException | None = None

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from ._core.groups import Groups
 from ._core.node import NodeState
 from ._deadlines import Timer
 from ._errors import StageFailed
@@ -94,11 +93,11 @@ class Staff:
 
         return at
 
-    def abandon(self, groups: Groups, birth: int) -> None:
-        """A group was given up: what is under way at its members is lost, so it is stopped."""
+    def give_up_unwanted(self) -> None:
+        """Stop what is under way at items that are wanted no more."""
         for crew in self.crews:
-            if crew.members and crew.node.groups is groups:
-                crew.abandon(birth)
+            if crew.attempts:
+                crew.give_up_unwanted(self._host.state)
 
     def close(self) -> None:
         """End what keeps the time, once no task is left."""

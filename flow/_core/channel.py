@@ -5,7 +5,7 @@ place even if the edge is full by then, so giving back can never fail.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .item import Item, Wake
@@ -57,12 +57,12 @@ class Channel:
         buffer: items, oldest first. To look at.
         put_count: items ever put.
         taken: items leased so far and not given back.
-        leased: items out on a lease.
+        out: items on a lease, by position.
         high_water: most items in the buffer so far.
     """
 
     __slots__ = (
-        "_cost", "_measure", "buffer", "closed", "consumers", "high_water", "leased", "max_cost", "max_items", "name",
+        "_cost", "_measure", "buffer", "closed", "consumers", "high_water", "max_cost", "max_items", "name", "out",
         "producers", "put_count", "taken",
     )  # fmt: skip
 
@@ -72,13 +72,19 @@ class Channel:
         self.name, self.max_items, self.max_cost = name, max_items, max_cost
         self.producers, self.consumers = Line(), Line()
         self.closed = False
-        self.put_count = self.taken = self.leased = self.high_water = 0
+        self.put_count = self.taken = self.high_water = 0
+        self.out: dict[int, Item] = {}
         self.buffer: deque[Item] = deque()
         self._measure = measure
         self._cost = 0.0
 
     def __len__(self) -> int:
         return len(self.buffer)
+
+    @property
+    def leased(self) -> int:
+        """Items out on a lease."""
+        return len(self.out)
 
     @property
     def cost(self) -> float:
@@ -88,7 +94,7 @@ class Channel:
     @property
     def ended(self) -> bool:
         """Whether no item will come: closed, empty, and no lease out that could come back."""
-        return self.closed and not self.buffer and not self.leased
+        return self.closed and not self.buffer and not self.out
 
     @property
     def oldest(self) -> int | None:
@@ -138,7 +144,7 @@ class Channel:
         if self._measure is not None:
             self._cost = self._cost - self._measure(item.value) if self.buffer else 0.0  # no rounding outlives an empty edge
         item.leased = True
-        self.leased += 1
+        self.out[item.position] = item
         self.taken += 1
         if self.producers.waiting:
             self.producers.waiting[0]()
@@ -155,7 +161,7 @@ class Channel:
     def settle(self, item: Item) -> None:
         """The attempt is over and the item with it."""
         self._end(item)
-        if self.closed and not self.leased and not self.buffer:
+        if self.closed and not self.out and not self.buffer:
             self.consumers.wake_first()
 
     def give_back(self, item: Item) -> None:
@@ -175,6 +181,13 @@ class Channel:
         self.closed = True
         self.consumers.wake_first()
 
+    def resume(self, items: Iterable[Item], put_count: int, high_water: int, *, closed: bool) -> None:
+        """Go on from a snapshot: an empty edge gets what was on it."""
+        self.buffer.extend(items)
+        self._cost = sum(map(self._cost_of, self.buffer))
+        self.put_count, self.taken = put_count, put_count - len(self.buffer)
+        self.high_water, self.closed = high_water, closed
+
     def stop_waiting_to_put(self, wake: Wake) -> None:
         """Leave the line for room, served or cancelled. The next is woken where there is still room."""
         self.producers.waiting.remove(wake)
@@ -190,7 +203,7 @@ class Channel:
     def _end(self, item: Item) -> None:
         assert item.leased, f"{self.name}: a lease can end only once"
         item.leased = False
-        self.leased -= 1
+        del self.out[item.position]
 
     def _cost_of(self, item: Item) -> float:
         return self._measure(item.value) if self._measure else 0.0

@@ -39,6 +39,14 @@ class Fan:
         return [item]
 
     @property
+    def turn(self) -> tuple[int, ...]:
+        """What it remembers of whose turn it is."""
+        return ()
+
+    @turn.setter
+    def turn(self, turn: tuple[int, ...]) -> None: ...
+
+    @property
     def blocked(self) -> Channel | None:
         """The edge without room that holds an item up; ``None`` where there is no item."""
         head = next((edge.buffer[0] for edge in self.inputs if edge.buffer), None)
@@ -66,7 +74,16 @@ class Broadcast(Fan):
 class Balance(Fan):
     """One output gets an item, in turn."""
 
-    _next = 0
+    _next = _after = 0
+
+    @property
+    def turn(self) -> tuple[int, ...]:
+        """See ``Fan``."""
+        return (self._next,)
+
+    @turn.setter
+    def turn(self, turn: tuple[int, ...]) -> None:
+        (self._next,) = turn
 
     def choose(self) -> tuple[Channel, Sequence[Channel]] | None:
         """See ``Fan``."""
@@ -76,13 +93,13 @@ class Balance(Fan):
             for offset in range(count):
                 edge = self.outputs[(self._next + offset) % count]
                 if edge.fits([source.buffer[0]]):
-                    self._turn = (self._next + offset + 1) % count
+                    self._after = (self._next + offset + 1) % count
                     return source, [edge]
         return None
 
     def moved(self, source: Channel) -> None:
         """See ``Fan``."""
-        self._next = self._turn
+        self._next = self._after
 
 
 class Route(Fan):
@@ -141,6 +158,15 @@ class Merge(Fan):
         self._weights, self._patience = weights, patience
         self._credit = [0] * len(inputs)
         self._passed = [0] * len(inputs)
+
+    @property
+    def turn(self) -> tuple[int, ...]:
+        """See ``Fan``."""
+        return (*self._credit, *self._passed)
+
+    @turn.setter
+    def turn(self, turn: tuple[int, ...]) -> None:
+        self._credit, self._passed = list(turn[: len(self.inputs)]), list(turn[len(self.inputs) :])
 
     def choose(self) -> tuple[Channel, Sequence[Channel]] | None:
         """See ``Fan``."""

@@ -1,8 +1,9 @@
 """Named pools of units, and rates of starts. A request asks for all it needs at once and is granted all at once, or waits.
 
-One function grants. Requests are served downstream first, then first come first served; one that does not fit holds back
-later requests for the same pools, and nobody else, so neither starvation nor hold-and-wait can occur. Downstream first alone
-would let a busy judge keep rollouts out for ever, so whoever was overtaken ``PATIENCE`` times goes first.
+One function grants, so hold-and-wait cannot occur. Requests are served downstream first, then first come first served. One that
+does not fit holds back later requests for the pools it lacks units of, and lets them have those it could not use now anyway.
+Either may overtake a request again and again, so one that was overtaken ``PATIENCE`` times goes first and holds back all it
+needs: nobody starves.
 
 A unit of a pool comes back when it is released. A start counted by a rate does not: the next is due ``1 / rate`` seconds later.
 """
@@ -140,12 +141,14 @@ class Pools:
         blocked: set[str] = set()
         served: set[Request] = set()
         everything = len(self.free) + len(self._due)
-        for request in self._in_turn():
+        late = self._overtaken()
+        for request in self._requests if late is None else [late, *self._requests]:
             if len(blocked) == everything:
                 break
-            if request in served or not blocked.isdisjoint(request.needs) or not self._fits(request.needs):
-                if request not in served:
-                    blocked.update(request.needs)
+            if request in served:
+                continue
+            if not blocked.isdisjoint(request.needs) or not self._fits(request.needs):
+                blocked.update(request.needs if request is late else self._lacking(request.needs))
                 continue
             self._give(request)
             served.add(request)
@@ -156,14 +159,17 @@ class Pools:
             self._requests = [request for request in self._requests if request not in served]
         self._ask_for_time(blocked)
 
-    def _in_turn(self) -> list[Request]:
-        """Who waits, in the order of service; the one that came first goes before all once it was overtaken too often."""
+    def _lacking(self, needs: Mapping[str, int]) -> list[str]:
+        return [name for name, units in needs.items() if not self._fits({name: units})]
+
+    def _overtaken(self) -> Request | None:
+        """The one that came first of those who wait, if it was overtaken too often."""
         while self._arrivals and (self._arrivals[0].granted or not self._arrivals[0].ahead):
             self._arrivals.popleft()
         oldest = self._arrivals[0] if self._arrivals else None
         if oldest is not None and any(self._grants[name] >= count for name, count in oldest.ahead.items()):
-            return [oldest, *self._requests]
-        return self._requests
+            return oldest
+        return None
 
     def _ask_for_time(self, blocked: set[str]) -> None:
         now = self.clock()

@@ -1,6 +1,6 @@
 """The whole moment of a running graph, and every transition on it. Synchronous: between two calls nothing is half done."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._plan import Plan
@@ -10,7 +10,7 @@ from .channel import Channel
 from .fans import fan_of
 from .freshness import Admission
 from .groups import Closed, Groups
-from .item import Item
+from .item import Item, Wake
 from .node import NodeState
 from .pools import Pools
 
@@ -19,8 +19,7 @@ class State:
     """All nodes, edges, pools, cells and groups.
 
     Attributes:
-        on_group_dropped: called with the groups and the birth number of a group that was given up, whose members may still
-            be at work; set by the run.
+        on_unwanted: called when items may have become unwanted on which attempts are under way; set by the run.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -30,7 +29,7 @@ class State:
         self.nodes: dict[str, NodeState] = {name: NodeState(node, depths[name]) for name, node in spec.nodes.items()}
         self.pools = Pools(spec.pools, spec.rates)
         self.cells: dict[str, Cell] = {name: Cell(name) for name in spec.cells}
-        self.on_group_dropped: Callable[[Groups, int], None] | None = None
+        self.on_unwanted: Wake | None = None
         self._connect(plan)
         self._pair(plan)
         self._admit(plan)
@@ -96,7 +95,9 @@ class State:
             item.seen = node.cell.version
             stamp = self.stamp(node, item)
             if stamp is not None and node.groups is not None and item.member is not None:
-                node.groups.dispatched(item.birth, item.member, stamp)
+                younger = node.groups.dispatched(item.birth, item.member, stamp)
+                if younger and node.admission is not None:
+                    node.admission.changed()
         return item
 
     def stamp(self, node: NodeState, item: Item) -> int | None:
@@ -112,9 +113,15 @@ class State:
         oldest = node.input.oldest
         return item.position == min(node.turns) and (oldest is None or oldest > item.position)
 
-    def orphaned(self, node: NodeState, item: Item) -> bool:
-        """Whether an item belongs to a group that is closed already, so that work on it is lost."""
-        return item.member is not None and node.groups is not None and item.birth not in node.groups.open
+    def unwanted(self, node: NodeState, item: Item) -> str:
+        """Why work on an item would be lost; empty where it is wanted."""
+        if node.complete:
+            return "surplus"
+        if item.member is not None and node.groups is not None:
+            return "" if item.birth in node.groups.open else "group closed"
+        if node.admission is not None and node.admission.freshness.late == "drop" and node.admission.too_old(item.version):
+            return "stale"
+        return ""
 
     def give_back(self, node: NodeState, item: Item) -> None:
         """End an attempt that was cancelled: the item returns to its place."""
@@ -241,8 +248,7 @@ class State:
             # A group only ages while steps are completed, and at the end of its line it is given up because all is done.
             if closed.reason != "stale" and not barrier.complete:
                 barrier.budget.record("failed", closed.reason)
-            if self.on_group_dropped is not None and node.groups is not None:
-                self.on_group_dropped(node.groups, closed.birth)
+            self._tell_unwanted()
         if barrier.input is not None:
             barrier.input.consumers.wake_first()
         if node.groups is not None and node.groups.on_retry is not None:
@@ -274,12 +280,31 @@ class State:
             self._give_up_stale(node.admission)
 
     def _give_up_stale(self, admission: Admission) -> None:
-        """With ``late="drop"`` an open group that is too old already is closed, so that no further member of it starts."""
-        barrier = next((n for n in self.nodes.values() if n.spec.kind == "group" and n.admission is admission), None)
-        if admission.freshness.late == "drop" and barrier is not None and barrier.groups is not None:
-            for birth, group in list(barrier.groups.open.items()):
-                if admission.too_old(group.version):
-                    self._close(barrier, barrier.groups.give_up(birth, "stale"))
+        """With ``late="drop"`` what is too old already is given up wherever it is, so that its ticket is free at once."""
+        if admission.freshness.late != "drop":
+            return
+        for node in self.nodes.values():
+            if node.admission is not admission:
+                continue
+            if node.spec.kind == "group" and node.groups is not None:
+                for birth, group in list(node.groups.open.items()):
+                    if admission.too_old(group.version):
+                        self._close(node, node.groups.give_up(birth, "stale"))
+            elif node.groups is None:  # behind the barrier
+                self._drop_stale(node, admission)
+        self._tell_unwanted()
+
+    def _drop_stale(self, node: NodeState, admission: Admission) -> None:
+        for edge in node.inputs:
+            index = 0
+            while index < len(edge.buffer):
+                if admission.too_old(edge.buffer[index].version):
+                    item = edge.take(index)
+                    edge.settle(item)
+                    node.meter.dropped["stale"] += 1
+                    admission.drop(item.birth)
+                else:
+                    index += 1
 
     def complete(self, sink: NodeState) -> None:
         """A sink has all its steps: so have the nodes whose items reach only such sinks, and, after the last of them, all."""
@@ -293,6 +318,11 @@ class State:
             reached = self.plan.spec.sinks_of(name)
             counted = {other for other in reached if self.nodes[other].complete or other in wanting}
             node.complete = node.complete or not wanting or (bool(counted) and not counted & wanting)
+        self._tell_unwanted()
+
+    def _tell_unwanted(self) -> None:
+        if self.on_unwanted is not None:
+            self.on_unwanted()
 
     def faults(self) -> list[str]:
         """Counts that do not add up, as text; empty when the ledger balances."""

@@ -28,11 +28,16 @@ class Raised:
         self.error = error
 
 
-class Orphaned:
-    """An attempt was cancelled, or is not repeated, since its group is closed."""
+class Unwanted:
+    """An attempt was cancelled, or is not repeated, since its item is wanted no more."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
 
 
-SPECIAL = frozenset({Many, Failed, Filtered, Failure, Raised, Orphaned})
+SPECIAL = frozenset({Many, Failed, Filtered, Failure, Raised, Unwanted})
 """Outcomes that are not simply handed on."""
 
 _LONG_S = 0.001

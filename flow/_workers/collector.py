@@ -26,10 +26,13 @@ class CollectorWorker:
         assert self._node.input is not None
         line = self._node.input.consumers
         line.join(self._hands.parker)  # always the only consumer: stays in line to hear of items
+        listeners = [] if self._node.admission is None else self._node.admission.listeners
+        listeners.append(self._hands.parker)
         try:
             await self._take_steps()
             await self._discard_rest(self._node.input)
         finally:
+            listeners.remove(self._hands.parker)
             line.leave(self._hands.parker)
 
     async def _take_steps(self) -> None:

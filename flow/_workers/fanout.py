@@ -21,11 +21,13 @@ class Repeat:
         assert groups is not None
         groups.on_retry = self._hands.parker
         if admission is not None:
-            admission.on_ticket = self._hands.parker
+            admission.listeners.append(self._hands.parker)
         node.input.consumers.join(self._hands.parker)  # always the only consumer: stays in line to hear of items
         try:
             await self._open_groups(node.input, node.output)
         finally:
+            if admission is not None:
+                admission.listeners.remove(self._hands.parker)
             node.input.consumers.leave(self._hands.parker)
 
     async def _open_groups(self, channel: Channel, output: Channel) -> None:

@@ -63,8 +63,8 @@ class Crew:
         values: for a source, what it gives.
         in_hand: for a source, the item it drew that waits for room.
         turns: for a stage that keeps order, who waits to commit which position.
-        members: attempts under way at members of open groups, by the task that makes them.
-        orphans: those tasks of them that were cancelled since their group is closed.
+        attempts: attempts under way, by the task that makes them.
+        unwanted: why the attempt of a task was cancelled whose item is wanted no more.
         running: workers that have not ended.
     """
 
@@ -74,15 +74,15 @@ class Crew:
     values: Iterator[Any]
     in_hand: Item | None = None
     turns: dict[int, Parker] = field(default_factory=dict[int, Parker])
-    members: dict[asyncio.Task[Any], Item] = field(default_factory=dict[asyncio.Task[Any], Item])
-    orphans: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
+    attempts: dict[asyncio.Task[Any], Item] = field(default_factory=dict[asyncio.Task[Any], Item])
+    unwanted: dict[asyncio.Task[Any], str] = field(default_factory=dict[asyncio.Task[Any], str])
     running: int = 0
 
-    def abandon(self, birth: int) -> None:
-        """Cancel the attempts at members of a group that is closed: what they would give is lost."""
-        for task, item in self.members.items():
-            if item.birth == birth and task not in self.orphans:
-                self.orphans.add(task)
+    def give_up_unwanted(self, state: State) -> None:
+        """Cancel the attempts at items that are wanted no more."""
+        for task, item in self.attempts.items():
+            if task not in self.unwanted and (reason := state.unwanted(self.node, item)):
+                self.unwanted[task] = reason
                 task.cancel()
 
 

@@ -15,7 +15,7 @@ from .._core.pools import Request
 from .._errors import CancelledInside, DeadlineExceeded, StageFailed
 from .._item import Failed, Filtered, Many
 from .._policy import Drop, Emit, Failure, OnError, Retry
-from .burst import SPECIAL, Burst, Orphaned, Raised
+from .burst import SPECIAL, Burst, Raised, Unwanted
 from .hands import Hands, is_awaitable
 
 
@@ -27,6 +27,7 @@ class Stage:
         assert self._node.input is not None
         self._input = self._node.input
         self._item: Item | None = None  # the lease under way
+        self._request: Request | None = None  # pool units held for it
 
     async def run(self) -> None:
         """Handle inputs until they have ended."""
@@ -43,14 +44,16 @@ class Stage:
                 if started is None:
                     return
                 item, request = started
-            if node.complete or (item.member is not None and self._state.orphaned(node, item)):
-                self._settle_unwanted(item, request)
+            self._item, self._request = item, request
+            if reason := self._state.unwanted(node, item):
+                self._state.drop(node, item, reason)
+                self._release()
                 continue
-            self._item = item
             try:
-                outcome = await self._attempt(item, request)
+                outcome = await self._attempt(item)
                 if outcome.__class__ in SPECIAL or not self._delivered(item, outcome):
                     await self._deliver(await self._settled(outcome))
+                self._release_after_hand_over()
             except BaseException:
                 self._give_back()
                 raise
@@ -73,8 +76,8 @@ class Stage:
                     if not channel.ended:
                         self._hands.lane.enter("input", channel.name)
                         await parker.wait()
-                elif self._node.complete or self._state.orphaned(self._node, channel.buffer[0]):
-                    self._settle_unwanted(self._state.lease(self._node), None)
+                elif reason := self._state.unwanted(self._node, channel.buffer[0]):
+                    self._state.drop(self._node, self._state.lease(self._node), reason)
                 elif output is not None and output.room <= 0:
                     await self._hands.wait_for_room(output, [channel.buffer[0]])
         finally:
@@ -85,7 +88,7 @@ class Stage:
         self._item = item
         try:
             if is_awaitable(outcome):
-                outcome = await self._attempt(item, None, begun=outcome)
+                outcome = await self._attempt(item, begun=outcome)
             if outcome.__class__ in SPECIAL or not self._delivered(item, outcome):
                 await self._deliver(await self._settled(outcome))
         except BaseException:
@@ -93,8 +96,22 @@ class Stage:
             raise
 
     def _give_back(self) -> None:
+        self._release()
         if self._item is not None and self._item.leased:
             self._state.give_back(self._node, self._item)
+
+    def _release_after_hand_over(self) -> None:
+        """Give pool units back once the worker behind, which was just woken, could ask for them: downstream goes first."""
+        if self._request is not None and self._state.pools.waiting:
+            asyncio.get_running_loop().call_soon(self._state.pools.release, self._request)
+            self._request = None
+        self._release()
+
+    def _release(self) -> None:
+        """Give back pool units; harmless where none are held."""
+        if self._request is not None:
+            self._state.pools.release(self._request)
+            self._request = None
 
     def _delivered(self, item: Item, outcome: Any) -> bool:
         """Hand a plain result on where nothing has to be waited for; ``False`` to go the long way."""
@@ -106,11 +123,6 @@ class Stage:
         if self._hands.host.watched:
             self._hands.host.committed(node.spec.name, [outcome])
         return True
-
-    def _settle_unwanted(self, item: Item, request: Request | None) -> None:
-        if request is not None:
-            self._state.pools.release(request)
-        self._state.drop(self._node, item, "surplus" if self._node.complete else "group closed")
 
     async def _start(self) -> tuple[Item, Request | None] | None:
         """Wait for an input and the pool units it needs; ``None`` at the end of the input."""
@@ -155,18 +167,37 @@ class Stage:
             item = self._item
             assert item is not None
             self._note(outcome.error)
-            if self._state.orphaned(self._node, item):
-                return Orphaned()
+            self._release()
+            if reason := self._state.unwanted(self._node, item):
+                return Unwanted(reason)
             if not (isinstance(policy, Retry) and isinstance(outcome.error, policy.on) and item.retries < policy.times):
                 return self._give_up(policy, item, outcome.error)
             self._item = item = item.retried()
             self._node.meter.retried += 1
-            await asyncio.sleep(policy.backoff_s * 2 ** (item.retries - 1))
-            outcome = await self._attempt(item, await self._granted())
+            paused = await self._pause(item, policy.backoff_s * 2 ** (item.retries - 1))
+            if paused is None:
+                self._request = await self._granted()
+                outcome = await self._attempt(item)
+            else:
+                outcome = paused
         return outcome
 
-    async def _attempt(self, item: Item, request: Request | None, begun: Any = None) -> Any:
-        """Run the stage once, holding pool units only meanwhile. ``begun``: what it gave already, to be awaited.
+    async def _pause(self, item: Item, seconds: float) -> Unwanted | None:
+        """Wait before a retry, as long as the item is wanted."""
+        task, crew = self._hands.task, self._crew
+        crew.attempts[task] = item
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:
+            if task not in crew.unwanted or task.uncancel() > 0:
+                raise
+        finally:
+            del crew.attempts[task]
+            reason = crew.unwanted.pop(task, "")
+        return Unwanted(reason) if reason else None
+
+    async def _attempt(self, item: Item, begun: Any = None) -> Any:
+        """Run the stage once. ``begun``: what it gave already, to be awaited.
 
         Its exceptions are returned; a cancellation from outside is raised, also one the stage swallowed.
         """
@@ -174,8 +205,7 @@ class Stage:
         task = hands.task
         before = task.cancelling()
         deadline = None if spec.deadline_s is None else crew.deadlines.set(task)
-        if item.member is not None:
-            crew.members[task] = item
+        crew.attempts[task] = item
         hands.lane.work(item)
         cause: BaseException | None = None
         result: Any = None
@@ -190,25 +220,21 @@ class Stage:
                 result = await hands.call(spec.stage, item.value, hands.context(item, deadline))
         except (Exception, asyncio.CancelledError) as error:
             cause = error
-        finally:
-            if request is not None:
-                self._state.pools.release(request)
-        if cause is None and deadline is None and item.member is None and task.cancelling() == before:
+        del crew.attempts[task]
+        if cause is None and deadline is None and task.cancelling() == before:
             return result
         return self._judged(task, before, result, cause)
 
     def _judged(self, task: "asyncio.Task[Any]", before: int, result: Any, cause: BaseException | None) -> Any:
         """Tell what an attempt came to: whose cancellation it was, and whether its result still counts."""
         spec = self._node.spec
-        self._crew.members.pop(task, None)
-        late, orphaned = self._crew.deadlines.clear(task), task in self._crew.orphans
-        self._crew.orphans.discard(task)
-        for _ in range(late + orphaned):
+        late, unwanted = self._crew.deadlines.clear(task), self._crew.unwanted.pop(task, "")
+        for _ in range(late + bool(unwanted)):
             task.uncancel()
         if task.cancelling() > before and (cause is not None or self._node.output is not None):
             raise asyncio.CancelledError from cause
-        if orphaned:
-            return Orphaned()
+        if unwanted:
+            return Unwanted(unwanted)
         if late and (cause is not None or self._crew.executor is not None):  # a thread ends, late as it is, in a result
             late_error = DeadlineExceeded(spec.name, spec.deadline_s or 0.0)
             late_error.__cause__ = cause
@@ -239,8 +265,8 @@ class Stage:
     async def _deliver(self, outcome: Any) -> None:
         item = self._item
         assert item is not None
-        if isinstance(outcome, Orphaned):
-            self._state.drop(self._node, item, "group closed")
+        if isinstance(outcome, Unwanted):
+            self._state.drop(self._node, item, outcome.reason)
             return
         if isinstance(outcome, Filtered):
             self._spend("filtered", outcome.reason)
@@ -262,8 +288,16 @@ class Stage:
             self._hands.host.committed(self._node.spec.name, [outcome])
             return
         if self._node.spec.order == "input":
+            self._release()
             await self._wait_for_turn(item)
+        if not self._node.output.producers.waiting and self._node.output.fits(outputs):
+            self._commit(item, outputs)
+            return
+        self._release()
         await self._hands.wait_for_room(self._node.output, outputs)
+        self._commit(item, outputs)
+
+    def _commit(self, item: Item, outputs: list[Item]) -> None:
         self._state.commit(self._node, item, outputs)
         self._hands.host.committed(self._node.spec.name, [output.value for output in outputs])
 

@@ -172,7 +172,7 @@ def test_an_open_group_that_became_too_old_is_closed_and_none_of_its_members_sta
         step(state, version)
     assert state.nodes["groups"].meter.dropped["stale"] == 1
     assert not groups.open
-    assert state.orphaned(work, held_back)
+    assert state.unwanted(work, held_back) == "group closed"
     state.give_back(work, held_back)
     assert state.faults() == []
 
