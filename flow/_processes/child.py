@@ -192,7 +192,7 @@ class Child:
         return code
 
     def _settle(self, code: int) -> None:
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        how = _how(code)
         self.gone.set_result(None)
         if not self._ready.done():
             self._ready.set_exception(self._parting or WorkerDied(self._job.node, f"{how}, while it started"))
@@ -268,6 +268,12 @@ class Child:
 
 
 _Said = tuple[Done | Raised, memoryview] | WorkerDied
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    return signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
 
 
 async def _done(future: "asyncio.Future[Any]", wait_s: float) -> bool:

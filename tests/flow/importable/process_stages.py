@@ -134,8 +134,9 @@ def block(job: Job, context: Context) -> Report:
     if job.act == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if job.act == "leave child":
-        if os.fork() == 0:  # it holds the socket of its parent open
+        if (pid := os.fork()) == 0:  # it holds the socket of its parent open
             time.sleep(60)
+        Path(job.text).write_text(f"{pid}")
         os._exit(3)
     if job.act == "print":
         print(job.text)

@@ -169,14 +169,33 @@ def test_a_start_goes_on_where_the_call_that_waits_for_it_is_cancelled(tmp_path)
     assert len(notes(tmp_path)) == 2
 
 
-def test_a_process_imports_only_what_its_stage_does_and_ignores_interrupts(runner, acting):
-    async def main() -> str:
-        pids = await asyncio.gather(*(acting.call(Job("sleep", size=0.05), context()) for _ in range(2)))
-        for answer in pids:
-            os.kill(answer.pid, signal.SIGINT)
-        return (await acting.call(Job("modules"), context())).text
+def test_a_crew_that_is_never_closed_ends_with_its_loop(left):
+    async def main() -> None:
+        crew = crew_of(process_stages.act, 2)
+        await crew.open()
+        call = asyncio.create_task(crew.call(Job("sleep", size=30), context()))
+        await asyncio.sleep(0.05)
+        assert not call.done()
 
-    assert runner.run(main()) == ""
+    asyncio.run(main())
+    assert left() == NOTHING
+
+
+def test_a_process_imports_only_what_its_stage_does(runner, acting):
+    assert runner.run(acting.call(Job("modules"), context())).text == ""
+
+
+def test_processes_leave_interrupts_to_their_parent(runner, acting):
+    """S26: the terminal sends one to all, and the parent judges."""
+
+    async def pids() -> set[int]:
+        return {answer.pid for answer in await asyncio.gather(*(acting.call(Job("sleep", size=0.05), context()) for _ in "ab"))}
+
+    before = runner.run(pids())
+    for pid in before:
+        os.kill(pid, signal.SIGINT)
+    assert (runner.run(pids()), len(before)) == (before, 2)
+    assert all(os.getsid(pid) == pid for pid in before)  # nor does the terminal reach them
 
 
 SCRIPT = """
