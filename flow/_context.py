@@ -29,6 +29,8 @@ class Desk:
     permit: Callable[[str, int], AbstractAsyncContextManager[None]]
     span: Callable[[str, Mapping[str, Any]], AbstractContextManager[None]]
     report: Callable[[Mapping[str, Any]], None]
+    remote: Callable[[int, str, Mapping[str, Any], float, bool], None] = lambda task, name, args, at_s, begins: None
+    """Where spans go that began or ended in a process."""
 
 
 class Context(msgspec.Struct, eq=False):

@@ -10,7 +10,7 @@ stretch of quick items would otherwise cost less than its own slices.
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -122,7 +122,7 @@ class Lane:
         self._track = 0 if recorder is None else recorder.track(self._name, parent, rank=index)
         self._task: asyncio.Task[Any] | None = None
         self._free: list[int] = []
-        self._stacks: dict[asyncio.Task[Any], list[int]] = {}
+        self._stacks: dict[Hashable, list[int]] = {}
         self.open = True
         self.state: State = "input"
         self.since = clock()
@@ -238,6 +238,21 @@ class Lane:
             recorder.end(track, self._now())
             self._close_track(task, track)
 
+    def remote(self, task: int, name: str, args: Mapping[str, Any], at_s: float, begins: bool) -> None:
+        """A span of this worker's attempt began or ended in a process; 0 is the attempt itself, others are tasks beside it."""
+        if self.recorder is None:
+            return
+        owner = self._task if task == 0 else task
+        if begins:
+            track = self._open_track(owner)
+            if track == self._track:
+                self.hand_over()
+            self.recorder.begin(track, name, int(at_s * 1e9), args or None)
+        else:
+            track = self._track if owner is self._task else self._stacks[owner][-1]
+            self.recorder.end(track, int(at_s * 1e9))
+            self._close_track(owner, track)
+
     @contextmanager
     def waiting_inside(self, state: State, detail: str) -> Generator[None]:
         """Time inside the work that belongs to another state, as a wait for a permit.
@@ -263,7 +278,7 @@ class Lane:
     def _now(self) -> int:
         return int(self.clock() * 1e9)
 
-    def _open_track(self, task: asyncio.Task[Any] | None) -> int:
+    def _open_track(self, task: Hashable) -> int:
         if task is self._task or task is None:
             return self._track
         assert self.recorder is not None
@@ -277,7 +292,7 @@ class Lane:
         stack.append(track)
         return track
 
-    def _close_track(self, task: asyncio.Task[Any] | None, track: int) -> None:
+    def _close_track(self, task: Hashable, track: int) -> None:
         if task is None or task not in self._stacks:
             return
         stack = self._stacks[task]

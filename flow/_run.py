@@ -16,6 +16,7 @@ from ._core.node import NodeState
 from ._core.state import State
 from ._counters import count
 from ._errors import LedgerError, together
+from ._limits import Processes
 from ._loading import Loading
 from ._park import Parker
 from ._plan import Plan
@@ -304,7 +305,9 @@ class Run:
     async def _open(self, stack: AsyncExitStack) -> None:
         opened: set[int] = set()
         for node in sorted(self.state.nodes.values(), key=lambda n: -n.depth):
-            if id(node.spec.stage) not in opened:
+            if isinstance(node.spec.placement, Processes):
+                await self._staff.open_processes(node, stack)
+            elif id(node.spec.stage) not in opened:
                 opened.add(id(node.spec.stage))
                 await _enter(stack, node.spec.stage)
         await self._loading.start()

@@ -2,14 +2,18 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from typing import Any
 
+from ._context import Context
 from ._core.node import NodeState
 from ._deadlines import Timer
 from ._errors import StageFailed
 from ._executor import Executor
 from ._lane import Lane, clock_of
 from ._limits import Threads
+from ._processes.clerk import Mark
+from ._processes.crew import ProcessCrew
 from ._workers.hands import Crew, Hands, Host
 from ._workers.source import drawn_from
 from ._workers.worker import work
@@ -41,6 +45,7 @@ class Staff:
     ) -> None:
         self._host, self._recorder, self._on_error, self._on_gone = host, recorder, on_error, on_gone
         self._timer = Timer()
+        self._processes: dict[str, ProcessCrew] = {}
         self.crews: list[Crew] = []
         self.hands: list[Hands] = []
         self.tasks: dict[asyncio.Task[None], str] = {}
@@ -52,6 +57,23 @@ class Staff:
     def executors(self) -> list[Executor]:
         """The threads of all nodes."""
         return [crew.executor for crew in self.crews if crew.executor is not None]
+
+    async def open_processes(self, node: NodeState, stack: AsyncExitStack) -> None:
+        """Start the processes of a node, and have the stack end them."""
+        spec, graph = node.spec, self._host.state.plan.spec
+        crew = ProcessCrew(
+            spec.name,
+            spec.stage,
+            graph.nodes[graph.inputs(spec.name)[0].source].gives,  # what really comes: a subclass would lose its fields
+            type(None) if spec.kind == "sink" and spec.gives is None else spec.gives,
+            spec.workers,
+            None if spec.reads is None else graph.cells[spec.reads].type,
+            where=spec.where,
+            on_mark=None if self._recorder is None else _note_remote,
+        )
+        stack.push_async_callback(crew.close)
+        await crew.open()
+        self._processes[spec.name] = crew
 
     def hire(self, parent: int | None) -> None:
         """Start the workers of all nodes. ``parent``: the graph's own track."""
@@ -119,7 +141,8 @@ class Staff:
                     self._on_error(_too_many_threads(node, running))
 
             executor = Executor(node.spec.name, deadlines.passed, late, given_up)
-        return Crew(node, deadlines, executor, drawn_from(node.spec.stage if node.spec.kind == "source" else ()))
+        values = drawn_from(node.spec.stage if node.spec.kind == "source" else ())
+        return Crew(node, deadlines, executor, values, processes=self._processes.get(node.spec.name))
 
     def _start(self, crew: Crew, hands: Hands, name: str) -> None:
         task = hands.task = asyncio.get_running_loop().create_task(work(hands), name=_task_name(crew))
@@ -142,6 +165,10 @@ class Staff:
             self.num_open -= 1
             if self.num_open == 0:
                 self._on_gone()
+
+
+def _note_remote(context: Context, mark: Mark) -> None:
+    context._desk.remote(mark.task, mark.name, mark.args, mark.at_s, mark.begins)  # pyright: ignore[reportPrivateUsage]
 
 
 def _task_name(crew: Crew) -> str:

@@ -78,4 +78,4 @@ def in_attempt(hands: Hands) -> bool:
     """Whether a worker is in user code, on the loop or on a thread. The pause before a retry is none."""
     if hands.crew.executor is not None and any(call.task is hands.task for call in hands.crew.executor.calls):
         return True
-    return bool(place_of_task(hands.task))
+    return hands.task in hands.crew.attempts or bool(place_of_task(hands.task))

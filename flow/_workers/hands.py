@@ -16,6 +16,7 @@ from .._deadlines import Deadlines
 from .._executor import Executor
 from .._lane import Lane
 from .._park import Parker
+from .._processes.crew import ProcessCrew
 
 
 class Host(Protocol):
@@ -59,11 +60,13 @@ class Crew:
     Attributes:
         node: state of the node.
         deadlines: deadlines of its attempts.
-        executor: its threads; ``None`` where it runs on the loop.
+        executor: its threads; ``None`` where it does not run on threads.
+        processes: its processes; ``None`` where it does not run in processes.
         values: for a source, what it gives.
         in_hand: for a source, the item it drew that waits for room.
         turns: for a stage that keeps order, who waits to commit which position.
         attempts: attempts under way, by the task that makes them.
+        pauses: what is in the pause before a retry, in the same way.
         unwanted: why the attempt of a task was cancelled whose item is wanted no more.
         running: workers that have not ended.
     """
@@ -75,12 +78,14 @@ class Crew:
     in_hand: Item | None = None
     turns: dict[int, Parker] = field(default_factory=dict[int, Parker])
     attempts: dict[asyncio.Task[Any], Item] = field(default_factory=dict[asyncio.Task[Any], Item])
+    pauses: dict[asyncio.Task[Any], Item] = field(default_factory=dict[asyncio.Task[Any], Item])
     unwanted: dict[asyncio.Task[Any], str] = field(default_factory=dict[asyncio.Task[Any], str])
     running: int = 0
+    processes: ProcessCrew | None = None
 
     def give_up_unwanted(self, state: State) -> None:
         """Cancel the attempts at items that are wanted no more."""
-        for task, item in self.attempts.items():
+        for task, item in (*self.attempts.items(), *self.pauses.items()):
             if task not in self.unwanted and (reason := state.unwanted(self.node, item)):
                 self.unwanted[task] = reason
                 task.cancel()
@@ -104,7 +109,7 @@ class Hands:
         self.parker = host.parker()
         spec = self.node.spec
         self._ages = self.node.admission if spec.kind == "sink" else None
-        self.desk = Desk(spec.name, self._read, self._permit, lane.span, lambda row: host.reported(spec.name, row))
+        self.desk = Desk(spec.name, self._read, self._permit, lane.span, lambda row: host.reported(spec.name, row), lane.remote)
 
     def own(self) -> None:
         """The calling task is this worker from now on."""

@@ -12,7 +12,7 @@ from typing import Any, cast
 from .._core.budget import Outcome
 from .._core.item import Item
 from .._core.pools import Request
-from .._errors import CancelledInside, DeadlineExceeded, StageFailed
+from .._errors import CancelledInside, DeadlineExceeded, StageFailed, WorkerDied
 from .._item import Failed, Filtered, Many
 from .._policy import Drop, Emit, Failure, OnError, Retry
 from .burst import SPECIAL, Burst, Raised, Unwanted
@@ -168,6 +168,8 @@ class Stage:
             assert item is not None
             self._note(outcome.error)
             self._release()
+            if isinstance(outcome.error, WorkerDied) and outcome.error.for_good:
+                raise self._failed(item, outcome.error) from outcome.error  # whatever the policy: no other item fares better
             if reason := self._state.unwanted(self._node, item):
                 return Unwanted(reason)
             if not (isinstance(policy, Retry) and isinstance(outcome.error, policy.on) and item.retries < policy.times):
@@ -185,14 +187,14 @@ class Stage:
     async def _pause(self, item: Item, seconds: float) -> Unwanted | None:
         """Wait before a retry, as long as the item is wanted."""
         task, crew = self._hands.task, self._crew
-        crew.attempts[task] = item
+        crew.pauses[task] = item
         try:
             await asyncio.sleep(seconds)
         except asyncio.CancelledError:
             if task not in crew.unwanted or task.uncancel() > 0:
                 raise
         finally:
-            del crew.attempts[task]
+            del crew.pauses[task]
             reason = crew.unwanted.pop(task, "")
         return Unwanted(reason) if reason else None
 
@@ -212,6 +214,8 @@ class Stage:
         try:
             if begun is not None:
                 result = await begun
+            elif crew.processes is not None:
+                result = await crew.processes.call(item.value, hands.context(item, deadline))
             elif crew.executor is None:
                 result = spec.stage(item.value, hands.context(item, deadline))
                 if is_awaitable(result):
