@@ -5,6 +5,7 @@ called, so a source or a worker that is blocked sees it at once.
 """
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 
@@ -44,10 +45,18 @@ def stop_drawing(state: State, workers: Sequence[Hands]) -> None:
 
 
 def shut(crews: Sequence[Crew]) -> None:
-    """Let no worker begin another attempt: somebody who never goes stands first in the line for inputs."""
+    """Let no worker begin another attempt, and every attempt under way hand over what it makes.
+
+    Somebody who never goes stands first in the line for inputs. Since nobody takes from the edges any more, their bounds would
+    hold finished work back; without them an edge gets one item more for each worker before it, at most. Sources begin nothing
+    and keep theirs.
+    """
     for crew in crews:
         for edge in crew.node.inputs:
             edge.consumers.waiting.appendleft(_never)
+        for edge in crew.node.outputs if crew.node.spec.kind != "source" else ():
+            edge.max_items, edge.max_cost = sys.maxsize, None
+            edge.producers.wake_first()
 
 
 def _never() -> None:
@@ -60,18 +69,18 @@ async def winding_down(workers: Sequence[Hands], within_s: float, done: Callable
     A sink that takes steps may complete the one it is in from what waits before it.
     """
     loop = asyncio.get_running_loop()
-    until = loop.time() + within_s
-    while True:
-        busy = False
+    until, quiet = loop.time() + within_s, 0
+    while quiet < 2 and loop.time() < until:
+        quiet += 1
         for hands in workers:
-            if hands.lane.open and not hands.task.done():
-                if hands.node.spec.kind != "source" and in_attempt(hands):
-                    busy = True
-                elif not hands.task.cancelling():
-                    hands.task.cancel()
-        if not busy or loop.time() >= until:
-            return done()
-        await asyncio.sleep(min(_LOOK_S, until - loop.time()))
+            if not hands.lane.open or hands.task.done() or hands.task.cancelling():
+                continue
+            if hands.node.spec.kind == "source" or not (in_attempt(hands) or hands.lane.state == "output"):
+                hands.task.cancel()
+            elif hands.lane.state != "output":
+                quiet = 0
+        await asyncio.sleep(min(_LOOK_S, max(0.0, until - loop.time())))
+    done()
 
 
 def in_attempt(hands: Hands) -> bool:

@@ -80,8 +80,8 @@ def test_permits_taken_in_opposite_order_are_a_deadlock_and_the_circle_is_told()
     report, _ = stall(graph)
     assert report.splitlines()[0] == "stalled 11 s: nothing was committed; a deadlock: nobody works and nothing is on its way"
     assert report.splitlines()[-3:] == [
-        "  pool cpu       1/1 held by first: oldest 2 s in nested.work (test_stall.py:N); 1 request waits",
-        "  pool gpu       1/1 held by second: oldest 2 s in nested.work (test_stall.py:N); 1 request waits",
+        "  pool cpu       1/1 held by first: oldest 2 s in work (test_stall.py:N); 1 request waits",
+        "  pool gpu       1/1 held by second: oldest 2 s in work (test_stall.py:N); 1 request waits",
         "  deadlock       first waits for pool gpu, held by second; second waits for pool cpu, held by first",
     ]
 
