@@ -83,6 +83,9 @@ class Run:
         self._began: float | None = None
         self._ended: float | None = None
         self._closed = False
+        # What a simulation decides otherwise: whether a worker that was killed is started again, and what threads are.
+        self.restarts: Callable[[asyncio.Task[None]], bool] = lambda killed: True
+        self.threads: Callable[[int, str], ThreadPoolExecutor] = ThreadPoolExecutor
 
     async def finish(self) -> Summary:
         """Run to the end.
@@ -225,7 +228,7 @@ class Run:
         for node in self.state.nodes.values():
             executor = None
             if isinstance(node.spec.placement, Threads):
-                executor = ThreadPoolExecutor(node.spec.workers, f"headrace-{node.spec.name}")
+                executor = self.threads(node.spec.workers, f"headrace-{node.spec.name}")
             crew = Crew(node, Deadlines(node.spec.deadline_s), executor, _drawing(node))
             node.on_turn = _waker(crew)
             self._crews.append(crew)
@@ -288,8 +291,12 @@ class Run:
             # Killed by somebody else. Its lease is back in its place; a step half taken is not, so that ends the run.
             if crew.node.spec.collect is not None:
                 self._fail(StageFailed(crew.node.spec.name, (), 0, 0, RuntimeError("its worker was cancelled from outside")))
-            else:
+            elif self.restarts(task) or crew.running == 1:
                 self._start(crew, hands)
+            else:
+                self._workers -= 1
+                crew.running -= 1
+                hands.lane.close()
         elif (error := task.exception()) is not None:
             self._fail(error)
         else:
