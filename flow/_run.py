@@ -291,7 +291,8 @@ class Run:
             # Killed by somebody else. Its lease is back in its place; a step half taken is not, so that ends the run.
             if crew.node.spec.collect is not None:
                 self._fail(StageFailed(crew.node.spec.name, (), 0, 0, RuntimeError("its worker was cancelled from outside")))
-            elif self.restarts(task) or crew.running == 1:
+            elif crew.running == 1 or crew.node.spec.order == "input" or self.restarts(task):
+                # Where order is kept the others may all wait for their turn behind the item that came back.
                 self._start(crew, hands)
             else:
                 self._workers -= 1
