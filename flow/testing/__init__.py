@@ -2,8 +2,10 @@
 
 ``simulate`` runs a graph in virtual time from a seed; ``Script`` and ``Collected`` are its ends, ``faulty`` breaks what lies
 between. ``random_graph`` and the strategy ``graphs`` draw whole graphs, ``check_graph`` compares a run with an interpreter.
+``check_stage`` tests a single stage against its contract.
 """
 
+from ._check_stage import check_stage
 from ._collected import Arrival, Collected
 from ._context import context
 from ._faults import Faults, faulty
@@ -15,6 +17,6 @@ from ._simulate import Simulated, simulate
 from ._strategies import graphs
 
 __all__ = [
-    "Arrival", "Collected", "Faults", "Pause", "RandomGraph", "Script", "Simulated", "VirtualLoop", "check_graph", "context",
-    "expected", "faulty", "graphs", "random_graph", "reached", "run_virtual", "simulate",
+    "Arrival", "Collected", "Faults", "Pause", "RandomGraph", "Script", "Simulated", "VirtualLoop", "check_graph",
+    "check_stage", "context", "expected", "faulty", "graphs", "random_graph", "reached", "run_virtual", "simulate",
 ]  # fmt: skip

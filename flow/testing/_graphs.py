@@ -20,6 +20,7 @@ from ._collected import Collected
 
 POOLS = {"a": 1, "b": 2}
 _MANY = 10**6
+_MISSING: tuple[Missing, ...] = ("drop", Shrink(2), Shrink(1), Retry(1, then="drop"), Retry(2, then="shrink"))
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ def _draw_parts(rnd: random.Random, training: bool) -> tuple[Part, ...]:
     parts: list[Part] = _draw_steps(rnd, "before", 0, spread=True)
     for index in range(pairs):
         inside = tuple(_draw_steps(rnd, f"inside{index}-", 1, spread=False, least_room=4))
-        missing = rnd.choice(["drop", Shrink(2), Shrink(1), Retry(1, then="drop"), Retry(2, then="shrink")])
+        missing = rnd.choice(_MISSING)
         parts.append(Pair(f"groups{index}", rnd.randint(2, 4), inside, missing))
         parts += _draw_steps(rnd, f"after{index}-", 0, spread=not training, least_room=9 if training else 1)
     return tuple(parts)

@@ -7,7 +7,7 @@ it says which can be; how many there must be and how old they may be follows fro
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from .._item import Gathered
 from .._policy import Retry, Shrink
@@ -135,5 +135,5 @@ def _members(value: Any) -> Any:
     """The members of a gathered value, and theirs; ``None`` where it is none."""
     if not isinstance(value, Gathered):
         return None
-    members: tuple[Any, ...] = value.members
+    members = cast("Gathered[Any]", value).members
     return tuple(member if _members(member) is None else _members(member) for member in members)

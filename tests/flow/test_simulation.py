@@ -41,7 +41,7 @@ def test_graphs_that_can_shrink_give_what_the_interpreter_says(graph):
 
 @pytest.mark.parametrize("block", range(6))
 def test_nothing_is_trained_too_old_and_nothing_is_dropped_for_age_unless_asked(block):
-    """F3, F4, S5, S14, S16, S17, S18: every step full, every lag within the bound, every group once and one that can be trained."""
+    """F3, F4, S5, S14, S16, S17, S18: steps full, lags within the bound, every group once and one that can be trained."""
     for seed in range(block * 30, block * 30 + 30):
         graph = random_graph(random.Random(seed), tasks=150, training=True)
         check_graph(graph, seed, (0, 0.03, 0.1)[seed % 3], leave=0.2 * (seed % 2), late=0.1 * (seed % 2))
