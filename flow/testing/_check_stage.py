@@ -35,12 +35,12 @@ def check_stage(
 
     The clauses, in the order in which they are checked:
 
+    * *no task left*: no task goes on when an attempt has ended or was cancelled.
+    * *closed once*: a stage that is an async context manager leaves nothing open, also where the run fails.
     * *returns*: a run with it comes to an end.
     * *raises*: nothing but what is declared.
     * *types*, *outputs per input*: as its return hint says.
     * *input untouched*: not changed by the stage, also not by an attempt that is cut short.
-    * *no task left*: no task goes on when an attempt has ended or was cancelled.
-    * *closed once*: a stage that is an async context manager leaves nothing open, also where the run fails.
     * *repeatable*: a second attempt with the same input, path and retry gives the same.
     * *independent*: outputs do not depend on the order of the inputs.
     * *hears a cancel*: cancelled at any await, it ends soon, with the cancel.
@@ -96,12 +96,12 @@ def _judge(subject: Subject, values: Sequence[Any]) -> Trial:
         The undisturbed run.
     """
     calm = subject.trial(values)
-    returns(subject, calm, "an undisturbed run")
+    no_task_left(calm)
+    closed(subject, calm)
+    returns(calm)
     raises(subject, calm)
     outputs(subject, calm)
     untouched(calm, "the stage ran")
-    no_task_left(calm)
-    closed(subject, calm)
     repeatable(subject, calm)
     independent(subject, calm)
     survives_cancels(subject, calm)
@@ -123,7 +123,12 @@ def _search(check: Callable[[Sequence[Any]], None], inputs: "SearchStrategy[Any]
         derandomize=True,
         report_multiple_bugs=False,
         phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=list[HealthCheck](HealthCheck),
+        suppress_health_check=[
+            HealthCheck.too_slow,
+            HealthCheck.data_too_large,
+            HealthCheck.large_base_example,
+            HealthCheck.filter_too_much,
+        ],
     )
     @given(st.lists(inputs, min_size=1, max_size=4))
     def attempt(values: list[Any]) -> None:

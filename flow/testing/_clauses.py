@@ -10,13 +10,13 @@ from ._same import same
 from ._trial import Trial
 
 
-def returns(subject: Subject, trial: Trial, when: str) -> None:
+def returns(trial: Trial) -> None:
     """The run comes to its end."""
     if trial.error is not None:
         raise broken(
             "returns",
             trial.before,
-            got=f"in {when}, {told(trial.error)}",
+            got=told(trial.error),
             expected="an end of the run, without an error",
             remedy="end every wait: with a time limit, or by whoever is waited for; a thread or a socket needs a fake here",
             cause=trial.error,
