@@ -97,8 +97,18 @@ _DEFAULTS = {"kill": 0.0, "leave": 0.0, "late": 0.0, "slow": 0.0, "deadline_s": 
 
 
 async def _finish(run: Run) -> tuple[Summary, list[str]]:
-    summary = await run.finish()
-    return summary, [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    try:
+        summary = await run.finish()
+    except Exception as error:
+        for name in _others():
+            error.add_note(f"and the task '{name}' was left over")
+        raise
+    return summary, _others()
+
+
+def _others() -> list[str]:
+    """Names of the tasks beside this one."""
+    return [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
 
 def leftovers(run: Run, summary: Summary, tasks: Sequence[str] = ()) -> list[str]:
