@@ -140,8 +140,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         risk, draw, place = self._risk, self._random.random, 0
         try:
             for place, handle in enumerate(handles):  # noqa: B007 - asked for below
-                if not handle._cancelled and (draw() >= risk or self._goes(handle)):
-                    handle._run()
+                if handle._cancelled or (risk and draw() < risk and not self._goes(handle)):
+                    continue
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self.call_exception_handler({"message": f"Exception in {handle!r}", "exception": error, "handle": handle})
         except BaseException:  # an interrupt: the rest is still to run
             queue.extendleft(reversed(handles[place + 1 :]))
             raise

@@ -175,5 +175,6 @@ def test_the_rules_refuse_what_they_are_for():
     assert len(upward({"flow.a": {"stages.records"}, "stages.b": {"graphs.cli", "flow"}, "graphs.c": {"tests.d"}})) == 3
     assert sorted(set(loop({"flow.a": {"flow.b"}, "flow.b": {"flow.a", "json"}}))) == ["flow.a", "flow.b"]
     assert len(foreign_to_flow({"flow.a": {"json", "google.protobuf.message", "jax"}, "stages.b": {"jax"}})) == 1
+    assert len(foreign_to_flow({"flow.testing.a": {"hypothesis"}, "flow.b": {"hypothesis"}})) == 1
     families = {"stages.losses.a": {"stages.records", "stages.models.b"}, "stages.train.c": {"stages.losses.a"}}
     assert len(across_families(families)) == 1
