@@ -16,6 +16,7 @@ from ._core.node import NodeState
 from ._core.state import State
 from ._counters import count
 from ._errors import LedgerError, together
+from ._executor import Executor
 from ._limits import Processes
 from ._loading import Loading
 from ._park import Parker
@@ -86,6 +87,9 @@ class Run:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._whole: asyncio.Task[Summary] | None = None
         self._over: asyncio.Future[None] | None = None
+        # What a simulation decides otherwise: whether a worker that was killed is started again, and what threads are.
+        self.restarts: Callable[[asyncio.Task[None]], bool] = lambda killed: True
+        self.threads: type[Executor] = Executor
         self._began: float | None = None
         self._ended: float | None = None
         self._closed = False
@@ -323,7 +327,8 @@ class Run:
         for cell in {feedback.cell for feedback in self.plan.spec.feedback}:
             self._staff.assist(self._loading.serve(cell), f"the load of {cell}")
         watch = Watch(self.state, self._staff.hands, self._loading, self.instant, self._stall_s)
-        self._staff.assist(watch.look(), "the stall watch")
+        if self._stall_s is not None:
+            self._staff.assist(watch.look(), "the stall watch")
         if self._recorder is not None:
             self._staff.assist(
                 count(self.state, [hands.lane for hands in self._staff.hands], self._recorder, parent), "the counters"

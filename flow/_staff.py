@@ -140,7 +140,7 @@ class Staff:
                 if running > 2 * node.spec.workers + _FEW_THREADS and self.replaces:
                     self._on_error(_too_many_threads(node, running))
 
-            executor = Executor(node.spec.name, deadlines.passed, late, given_up)
+            executor = self._host.threads(node.spec.name, deadlines.passed, late, given_up)
         values = drawn_from(node.spec.stage if node.spec.kind == "source" else ())
         return Crew(node, deadlines, executor, values, processes=self._processes.get(node.spec.name))
 
@@ -154,7 +154,12 @@ class Staff:
         if task.cancelled():
             # Killed by somebody else. Its lease is back in its place; a step half taken is not, so that ends the run.
             if self.replaces and crew.node.spec.collect is None:
-                self._start(crew, hands, name)
+                if crew.running == 1 or self._host.restarts(task):
+                    self._start(crew, hands, name)
+                else:
+                    crew.running -= 1
+                    self.num_open -= 1
+                    hands.lane.close()
             elif self.replaces:
                 self._on_error(
                     StageFailed(crew.node.spec.name, (), 0, 0, RuntimeError("its worker was cancelled from outside"))

@@ -28,6 +28,11 @@ class Host(Protocol):
     number: int
     """Number of the run in its process: runs that share a trace must not share arrows."""
 
+    restarts: Callable[[asyncio.Task[None]], bool]
+    """Whether a worker that was killed is started again, where others of its node are left."""
+    threads: type[Executor]
+    """What runs the calls of nodes on threads."""
+
     def parker(self) -> Parker:
         """Make a parker that is woken when the run ends early."""
         ...

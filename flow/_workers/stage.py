@@ -6,7 +6,6 @@ sink is the exception: its effect is outside and done, so an item it came to the
 """
 
 import asyncio
-import traceback
 from typing import Any, cast
 
 from .._core.budget import Outcome
@@ -17,6 +16,10 @@ from .._item import Failed, Filtered, Many
 from .._policy import Drop, Emit, Failure, OnError, Retry
 from .burst import SPECIAL, Burst, Raised, Unwanted
 from .hands import Hands, is_awaitable
+
+
+class _Overdue(Exception):
+    """An item that came back must leave before the one in hand, and every other worker waits behind it too: do it first."""
 
 
 class Stage:
@@ -54,6 +57,8 @@ class Stage:
                 if outcome.__class__ in SPECIAL or not self._delivered(item, outcome):
                     await self._deliver(await self._settled(outcome))
                 self._release_after_hand_over()
+            except _Overdue:
+                self._give_back()
             except BaseException:
                 self._give_back()
                 raise
@@ -309,6 +314,9 @@ class Stage:
         self._crew.turns[item.position] = self._hands.parker
         try:
             while not self._state.has_turn(self._node, item):
+                oldest = self._input.oldest
+                if oldest is not None and oldest < item.position and not self._input.consumers.waiting:
+                    raise _Overdue
                 self._hands.lane.enter("output", "its turn")
                 await self._hands.parker.wait()
         finally:
@@ -341,10 +349,10 @@ class Stage:
 
     def _note(self, error: BaseException) -> None:
         failure = _failure(error)
-        self._node.meter.failures.setdefault(failure.kind, failure.trace)
+        if failure.kind not in self._node.meter.failures:
+            self._node.meter.failures[failure.kind] = failure.trace
         self._hands.host.instant(f"{self._node.spec.name}: {failure.kind}", {"message": failure.message})
 
 
 def _failure(error: BaseException) -> Failure:
-    text = "".join(traceback.format_exception(error, limit=-20))
-    return Failure(type(error).__name__, str(error).splitlines()[0] if str(error) else "", text)
+    return Failure(type(error).__name__, str(error).splitlines()[0] if str(error) else "", error)

@@ -145,7 +145,7 @@ def test_suspending_lets_attempts_end_that_end_in_time():
     assert (summary.status, summary.faults, summary.seconds) == ("suspended", (), pytest.approx(6.5))
     assert (sorted(begun), sorted(got)) == (list(range(9)), list(range(6)))
     assert [item.value for item in run.state.nodes["sink"].input.buffer] == [6, 8]  # done, and not done again
-    assert run.state.nodes["stage"].input.waiting[0].value == 7  # to be done again
+    assert run.state.nodes["stage"].input.buffer[0].value == 7  # to be done again
     assert [node.input.closed for node in run.state.nodes.values() if node.input is not None] == [False, False]
 
 
