@@ -150,6 +150,8 @@ class Stage:
                 await parker.wait()
         finally:
             channel.stop_waiting_to_take(parker)
+            if self._node.on_turn is not None and channel.buffer:
+                self._node.on_turn()  # who waits for its turn counted on this worker to take what is older
 
     async def _granted(self) -> Request | None:
         needs = self._node.spec.needs
