@@ -69,7 +69,7 @@ def branches() -> Graph:
     """Every kind of fan, outside a pair."""
     graph = Graph("branches")
     a, b = graph.source("a", [1]), graph.source("b", [1])
-    first = graph.merge("first", [a, b], weights={"a": 2}, patience=3)
+    first = graph.merge("first", [a, b], weights={"a": 9}, patience=3)
     odd, even = graph.stage("odd", same), graph.stage("even", same, workers=2)
     kinds = graph.route("kinds", first, by=lambda value: number_of(value) % 2, to={0: even, 1: odd}, on_error=Drop())
     joined = graph.merge("joined", [odd, even])

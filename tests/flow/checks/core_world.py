@@ -67,7 +67,7 @@ class World:
         self.busy: dict[str, set[object]] = {name: set() for name in state.nodes}
         self.passed: Counter[Channel] = Counter()
         state.pools.clock = lambda: self.now
-        self.starts: Counter[str] = Counter()
+        self.owed: Counter[str] = Counter()  # units by which a pool shrank below what is held
 
     # --- sources and stages ---
 
@@ -420,7 +420,9 @@ class World:
     def resize(self, pick: int) -> None:
         names = sorted(self.state.pools.sizes)
         if names and pick % 4 == 0:
-            self.state.pools.resize(names[pick % len(names)], 2 + pick % 3)
+            name = names[pick % len(names)]
+            self.state.pools.resize(name, 2 + pick % 3)
+            self.owed[name] = max(0, -self.state.pools.free[name])
 
     def pass_time(self, pick: int) -> None:
         self.now += (pick % 8) / 4
@@ -498,6 +500,8 @@ class World:
         for name, size in pools.sizes.items():
             held = sum(needs.get(name, 0) for request, needs in self.requests if request.granted)
             assert pools.free[name] + held == size
+            self.owed[name] = min(self.owed[name], max(0, -pools.free[name]))
+            assert pools.free[name] >= -self.owed[name], f"more of {name} was granted than there is"
         assert pools.waiting == sum(not request.granted for request, _ in self.requests)
 
     def run(self, seed: int, count: int) -> None:
