@@ -176,6 +176,11 @@ class Channel:
         self._cost += self._cost_of(item)
         self.consumers.wake_first()
 
+    def retried(self, item: Item) -> Item:
+        """The attempt failed and another follows on the same lease: the item to make it at, one retry older."""
+        again = self.out[item.position] = item.retried()
+        return again
+
     def close(self) -> None:
         """No item will be put any more."""
         self.closed = True

@@ -181,7 +181,7 @@ class Stage:
                 return Unwanted(reason)
             if not (isinstance(policy, Retry) and isinstance(outcome.error, policy.on) and item.retries < policy.times):
                 return self._give_up(policy, item, outcome.error)
-            self._item = item = item.retried()
+            self._item = item = self._input.retried(item)
             self._node.meter.retried += 1
             paused = await self._pause(item, policy.backoff_s * 2 ** (item.retries - 1))
             if paused is None:
