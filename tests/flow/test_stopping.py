@@ -60,10 +60,10 @@ def test_groups_and_steps_end_by_their_policies_when_a_run_is_drained():
     members = graph.repeat("members", tasks, n=4)
     stage = graph.stage("stage", second_long, workers=2)
     _ = tasks >> members >> stage >> graph.group("groups", stage) >> graph.sink("learn", Learner(), collect=Collect(4))
-    _, summary = stopped(graph, 9.5, Run.drain)
+    _, summary = stopped(graph, 7.5, Run.drain)
     assert (summary.status, dict(summary.leftovers), dict(summary.open_groups)) == ("drained", {}, {"groups": 0})
     assert steps == list(range(len(steps)))
-    assert summary.nodes["learn"].dropped == {"incomplete step": len(steps) % 4}
+    assert summary.nodes["learn"].dropped == ({"incomplete step": len(steps) % 4} if len(steps) % 4 else {})
     assert len(steps) % 4 > 0
 
 
@@ -144,7 +144,7 @@ def test_suspending_lets_attempts_end_that_end_in_time():
     run, summary = stopped(graph, 2.5, lambda run: run.suspend(within_s=4))
     assert (summary.status, summary.faults, summary.seconds) == ("suspended", (), pytest.approx(6.5))
     assert (sorted(begun), sorted(got)) == (list(range(9)), list(range(6)))
-    assert [item.value for item in run.state.nodes["sink"].input.buffer] == [6, 8]  # done, and not done again
+    assert sorted(item.value for item in run.state.nodes["sink"].input.buffer) == [6, 8]  # done, and not done again
     assert run.state.nodes["stage"].input.buffer[0].value == 7  # to be done again
     assert [node.input.closed for node in run.state.nodes.values() if node.input is not None] == [False, False]
 
