@@ -162,13 +162,16 @@ class State:
         """``commit`` of one value made of one: the item itself travels on. For no edge with a cost, and no order to keep."""
         assert node.input is not None
         assert node.output is not None
+        output = node.output
         if item.seen is not None:
             item.version = self.stamp(node, item)
         node.input.settle(item)
         node.meter.finished += 1
-        item.value, item.position, item.attempt, item.retries = value, node.output.put_count, 0, 0
-        node.output.buffer.append(item)
-        node.output.added(1)
+        item.value, item.position = value, output.put_count
+        if item.attempt or item.retries:
+            item.attempt = item.retries = 0
+        output.buffer.append(item)
+        output.added(1)
 
     def pass_along(self, node: NodeState) -> Item | None:
         """Have a node with several edges move one item.

@@ -6,16 +6,19 @@ sink is the exception: its effect is outside and done, so an item it came to the
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+from .._context import Context
 from .._core.budget import Outcome
 from .._core.channel import Channel, Line
 from .._core.item import Item
 from .._core.pools import Request
 from .._errors import CancelledInside, DeadlineExceeded, StageFailed, WorkerDied
 from .._item import Failed, Filtered, Many
+from .._limits import Inline
 from .._policy import Drop, Emit, Failure, OnError, Retry
-from .burst import SPECIAL, Burst, Raised, Unwanted
+from .burst import SPECIAL, Burst, Raised, Unwanted, asynchronous
 from .hands import Hands, is_awaitable
 from .pumped import Pumped
 
@@ -71,6 +74,7 @@ class Stage:
         self._hands, self._state, self._crew, self._node = hands, hands.state, hands.crew, hands.node
         assert self._node.input is not None
         self._input = self._node.input
+        self._attempts = self._crew.attempts
         self._item: Item | None = None  # the lease under way
         self._request: Request | None = None  # pool units held for it
 
@@ -81,24 +85,40 @@ class Stage:
             return
         node, channel, is_sink = self._node, self._input, self._node.output is None
         at_once = not node.spec.needs and node.spec.key is None
+        always_wanted = node.groups is None and node.admission is None
+        plain = self._is_plain()
         while True:
             if at_once and channel.buffer and not channel.consumers.waiting:
-                item, request = self._state.lease(node), None
+                item = self._state.lease(node)
             else:
                 started = await self._start()
                 if started is None:
                     return
-                item, request = started
-            self._item, self._request = item, request
-            if reason := self._state.unwanted(node, item):
+                item, self._request = started
+            self._item = item
+            if (node.complete or not always_wanted) and (reason := self._state.unwanted(node, item)):
                 self._state.drop(node, item, reason)
                 self._release()
                 continue
             try:
-                outcome = await self._attempt(item)
+                if plain is None:
+                    outcome = await self._attempt(item)
+                else:  # as there, without what such a stage does not need
+                    self._attempts[self._hands.task] = item
+                    self._hands.lane.work(item)
+                    try:
+                        outcome = await plain(item.value, Context(self._hands.desk, item, item.attempt, item.seen))
+                    except (Exception, asyncio.CancelledError) as error:
+                        outcome = self._judged(self._hands.task, 0, None, error)
+                    else:
+                        if self._hands.cancelled:
+                            outcome = self._judged(self._hands.task, 0, outcome, None)
+                    finally:
+                        del self._attempts[self._hands.task]
                 if outcome.__class__ in SPECIAL or not self._delivered(item, outcome):
                     await self._deliver(await self._settled(outcome))
-                self._release_after_hand_over()
+                if self._request is not None:
+                    self._release_after_hand_over()
             except _Overdue:
                 self._give_back()
             except BaseException:
@@ -106,6 +126,12 @@ class Stage:
                 raise
             if is_sink and self._hands.cancelled:
                 raise asyncio.CancelledError
+
+    def _is_plain(self) -> Callable[[Any, Context], Awaitable[Any]] | None:
+        """The stage, where it is asynchronous, runs on the loop, and has no deadline and no age."""
+        spec = self._node.spec
+        on_loop = isinstance(spec.placement, Inline) and asynchronous(spec.stage)
+        return spec.stage if on_loop and spec.deadline_s is None and spec.kind == "stage" else None
 
     async def finish(self, item: Item, outcome: Any) -> None:
         """What is special about an item that ended a stretch: from here on it is an attempt like any other."""

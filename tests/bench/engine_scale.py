@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-from flow import Context, Graph, Run
+from flow import Context, Graph, Items, Run
 
 WORKERS = {"waiting": (10, 100, 1_000, 10_000), "saturated": (1_000, 10_000)}
 """With few workers the loop rests whatever the timer, since none is under 5 ms."""
@@ -60,7 +60,10 @@ async def engine(items: int, workers: int, each_s: float) -> None:
         return number
 
     graph = Graph("sleepers")
-    graph.source("numbers", range(items)) >> graph.stage("asleep", sleep, workers=workers) >> graph.sink("gone", forget)
+    numbers, asleep = graph.source("numbers", range(items)), graph.stage("asleep", sleep, workers=workers)
+    gone = graph.sink("gone", forget)
+    numbers >> asleep >> gone
+    graph.edge(asleep, gone, capacity=Items(2 * workers))  # many end at once; with less room they would wait for each other
     await Run(graph.build()).finish()
 
 
@@ -108,7 +111,7 @@ def processor_seconds(main: Callable[[], Coroutine[Any, Any, Any]]) -> float:
 
 def with_workers(workers: int, each_s: float) -> dict[str, float]:
     """Microseconds an item with so many workers, starting them included."""
-    items, sides = max(min(3_000, 100 * workers), 3 * workers), (engine, bare, queues)
+    items, sides = max(min(3_000, 100 * workers), 10 * workers), (engine, bare, queues)
     rounds = [[processor_seconds(lambda run=run: run(items, workers, each_s)) for run in sides] for _ in range(3)]
     cost = {f"{run.__name__}_us": min(took) / items * 1e6 for run, took in zip(sides, zip(*rounds, strict=True), strict=True)}
     to_bare, to_queues = (statistics.median(row[0] / row[other] for row in rounds) for other in (1, 2))
