@@ -11,7 +11,6 @@ from typing import Any, cast
 
 from .._context import Context
 from .._core.budget import Outcome
-from .._core.channel import Channel, Line
 from .._core.item import Item
 from .._core.pools import Request
 from .._errors import CancelledInside, DeadlineExceeded, StageFailed, WorkerDied
@@ -20,47 +19,7 @@ from .._limits import Inline
 from .._policy import Drop, Emit, Failure, OnError, Retry
 from .burst import SPECIAL, Burst, Raised, Unwanted, asynchronous
 from .hands import Hands, is_awaitable
-from .pumped import Pumped
-
-
-class InBursts(Pumped):
-    """The same for a stage that never waits: one stretch after another, and what is special about an item aside."""
-
-    def __init__(self, hands: Hands, stage: "Stage") -> None:
-        super().__init__(hands)
-        assert hands.node.input is not None
-        self._stage, self._burst = stage, Burst(hands)
-        self._input: Channel = hands.node.input
-        self._special: tuple[Item, Any] | None = None
-
-    def lines(self) -> list[Line]:
-        """See ``Pumped``."""
-        output = self.node.output
-        return [self._input.consumers] if output is None else [self._input.consumers, output.producers]
-
-    def step(self) -> bool | None:
-        """See ``Pumped``."""
-        channel, output = self._input, self.node.output
-        while True:
-            self._special = self._burst.run()
-            if self._special is not None:
-                return False
-            if not channel.buffer:
-                return True if channel.ended else self.wait("input", channel.name)
-            if self._burst.long:
-                self.pump()  # others first
-                return self.wait("input", channel.name)
-            if reason := self.state.unwanted(self.node, channel.buffer[0]):
-                self.state.drop(self.node, self.state.lease(self.node), reason)
-            elif output is not None and output.space <= 0:
-                return self.wait("output", output.name)
-
-    async def aside(self) -> None:
-        """See ``Pumped``."""
-        assert self._special is not None
-        await self._stage.finish(*self._special)
-        if self.hands.cancelled:
-            raise asyncio.CancelledError
+from .in_bursts import InBursts
 
 
 class _Overdue(Exception):
@@ -81,7 +40,7 @@ class Stage:
     async def run(self) -> None:
         """Handle inputs until they have ended."""
         if Burst.possible(self._hands):
-            await InBursts(self._hands, self).run()
+            await InBursts(self._hands, self.finish).run()
             return
         node, channel, is_sink = self._node, self._input, self._node.output is None
         at_once = not node.spec.needs and node.spec.key is None
