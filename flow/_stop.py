@@ -48,13 +48,13 @@ def shut(crews: Sequence[Crew]) -> None:
     """Let no worker begin another attempt, and every attempt under way hand over what it makes.
 
     Somebody who never goes stands first in the line for inputs. Since nobody takes from the edges any more, their bounds would
-    hold finished work back; without them an edge gets one item more for each worker before it, at most.
+    hold finished work back; without them an edge behind a stage gets what each of its workers is at, and no more.
     """
     for crew in crews:
         crew.starters.waiting.appendleft(_never)
-        if crew.node.input is not None:
-            crew.node.input.max_items, crew.node.input.max_cost = sys.maxsize, None
-            crew.node.input.producers.wake_first()
+        if crew.node.spec.kind == "stage" and crew.node.output is not None:
+            crew.node.output.max_items, crew.node.output.max_cost = sys.maxsize, None
+            crew.node.output.producers.wake_first()
 
 
 def _never() -> None:

@@ -74,6 +74,7 @@ def test_a_source_that_waits_for_room_still_sends_what_it_has_in_hand():
     assert run._staff.crews[0].in_hand is None
 
 
+@pytest.mark.slow
 def test_a_source_that_is_blocked_on_a_thread_hears_of_the_end_soon():
     """S2, pub_sub#85: its poll is given up; what it still brings is thrown away, and counted."""
     begun, may_end = threading.Event(), threading.Event()
@@ -111,7 +112,9 @@ def test_a_stage_may_ask_for_the_end_from_inside_and_returns(how, placement):
 
     def ask(value: int, context: Context) -> int:
         if value == 5:
-            {"drain": runs[0].drain, "suspend": lambda: runs[0].suspend(5), "abort": lambda: runs[0].abort(OSError("disk"))}[how]()
+            {"drain": runs[0].drain, "suspend": lambda: runs[0].suspend(5), "abort": lambda: runs[0].abort(OSError("disk"))}[
+                how
+            ]()
             after.append(value)
         return value
 
@@ -143,7 +146,7 @@ def test_suspending_lets_attempts_end_that_end_in_time():
     run, summary = stopped(graph, 2.5, lambda run: run.suspend(within_s=4))
     assert (summary.status, summary.faults, summary.seconds) == ("suspended", (), pytest.approx(6.5))
     assert (sorted(begun), sorted(got)) == (list(range(9)), list(range(6)))
-    assert [item.value for item in run.state.nodes["sink"].input.waiting] == [6, 8]  # done, and not done again
+    assert sorted(item.value for item in run.state.nodes["sink"].input.waiting) == [6, 8]  # done, and not done again
     assert run.state.nodes["stage"].input.waiting[0].value == 7  # to be done again
     assert [node.input.closed for node in run.state.nodes.values() if node.input is not None] == [False, False]
 
@@ -151,7 +154,7 @@ def test_suspending_lets_attempts_end_that_end_in_time():
 def test_suspending_ends_as_soon_as_no_attempt_is_under_way():
     graph, _ = numbers_through(second_long, workers=3)
     _, summary = stopped(graph, 2.5, lambda run: run.suspend(within_s=1000))
-    assert summary.seconds == pytest.approx(3, abs=0.05)
+    assert summary.seconds == pytest.approx(3, abs=0.1)
     assert summary.nodes["stage"].given_back == 0
 
 
@@ -167,7 +170,7 @@ def test_suspending_waits_for_no_pause_before_a_retry_and_flushes_no_group():
     stage = graph.stage("stage", work, workers=4, on_error=Retry(5, then=Drop(), backoff_s=100))
     _ = tasks >> members >> stage >> graph.group("groups", stage) >> graph.sink("sink", lambda value, context: None)
     _, summary = stopped(graph, 5, lambda run: run.suspend(within_s=50))
-    assert (summary.status, summary.faults, summary.seconds) == ("suspended", (), pytest.approx(5, abs=0.05))
+    assert (summary.status, summary.faults, summary.seconds) == ("suspended", (), pytest.approx(5, abs=0.1))
     assert (summary.open_groups, summary.nodes["sink"].taken) == ({"groups": 2}, 0)
 
 
