@@ -6,10 +6,10 @@
 
 from ._context import Context
 from ._errors import BudgetExceeded, BuildError, DeadlineExceeded, FlowError, StageFailed, Stalled
-from ._graph import Cell, Graph, Node
+from ._graph import Graph
+from ._handles import Cell, Node
 from ._item import Failed, Filtered, Gathered, Many
-from ._lag import LoopLag
-from ._limits import Collect, Cost, Freshness, Inline, Items, Threads
+from ._limits import Collect, Cost, Freshness, Inline, Items, Processes, Threads
 from ._plan import Plan
 from ._policy import Drop, Emit, Fail, Failure, Retry, Shrink
 from ._run import Run
@@ -17,6 +17,6 @@ from ._summary import Summary
 
 __all__ = [
     "BudgetExceeded", "BuildError", "Cell", "Collect", "Context", "Cost", "DeadlineExceeded", "Drop", "Emit", "Fail", "Failed",
-    "Failure", "Filtered", "FlowError", "Freshness", "Gathered", "Graph", "Inline", "Items", "LoopLag", "Many", "Node", "Plan",
-    "Retry", "Run", "Shrink", "StageFailed", "Stalled", "Summary", "Threads",
+    "Failure", "Filtered", "FlowError", "Freshness", "Gathered", "Graph", "Inline", "Items", "Many", "Node", "Plan",
+    "Processes", "Retry", "Run", "Shrink", "StageFailed", "Stalled", "Summary", "Threads",
 ]  # fmt: skip

@@ -15,6 +15,9 @@ def calls(spec: Spec) -> Iterator[Fault]:
     for node in spec.nodes.values():
         if node.stage is not None:
             yield from _calls_of(f"{spec.name}.{node.name}", node)
+        for setting, function in (("key", node.key), ("by", node.by)):
+            if function is not None:
+                yield from _gives_key(f"{spec.name}.{node.name}.{setting}", function, node.where)
     for cell in spec.cells.values():
         if cell.load is not None:
             yield from _callable(f"{spec.name}.{cell.name}.load", cell.load, ("value", "version"), cell.where)
@@ -30,6 +33,15 @@ def _calls_of(path: str, node: NodeSpec) -> Iterator[Fault]:
     else:
         yield from _callable(f"{path}.add", getattr(stage, "add", _MISSING), ("value", "context"), node.where)
         yield from _callable(f"{path}.finish", getattr(stage, "finish", _MISSING), ("context",), node.where)
+
+
+def _gives_key(path: str, function: Any, where: str) -> Iterator[Fault]:
+    yield from _callable(path, function, ("value",), where)
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
+        yield Fault(
+            "B1", path, "a function that gives the key at once", "an async one", where,
+            "find the key in a stage before this node, and read it here",
+        )  # fmt: skip
 
 
 def _callable(path: str, function: Any, arguments: tuple[str, ...], where: str) -> Iterator[Fault]:

@@ -5,6 +5,8 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from ._core.item import Item
 
 T = TypeVar("T")
@@ -27,9 +29,11 @@ class Desk:
     permit: Callable[[str, int], AbstractAsyncContextManager[None]]
     span: Callable[[str, Mapping[str, Any]], AbstractContextManager[None]]
     report: Callable[[Mapping[str, Any]], None]
+    remote: Callable[[int, str, Mapping[str, Any], float, bool], None] = lambda task, name, args, at_s, begins: None
+    """Where spans go that began or ended in a process."""
 
 
-class Context:
+class Context(msgspec.Struct, eq=False):
     """One attempt at one item.
 
     Attributes:
@@ -39,20 +43,13 @@ class Context:
         deadline_s: loop time at which the attempt is cancelled, ``None`` for no deadline.
     """
 
-    # Made once for every hand-over, so it holds references and computes on demand.
-    __slots__ = ("_desk", "_item", "attempt", "deadline_s", "lag", "version")
-
-    def __init__(
-        self,
-        desk: Desk,
-        item: Item,
-        attempt: int = 0,
-        version: int | None = None,
-        lag: int | None = None,
-        deadline_s: float | None = None,
-    ) -> None:
-        self._desk, self._item = desk, item
-        self.attempt, self.version, self.lag, self.deadline_s = attempt, version, lag, deadline_s
+    # A struct of C that holds references and computes on demand, since one is made for every attempt.
+    _desk: Desk
+    _item: Item
+    attempt: int = 0
+    version: int | None = None
+    lag: int | None = None
+    deadline_s: float | None = None
 
     def __repr__(self) -> str:
         return f"<context of {self.node} at item {'.'.join(map(str, self.path))}>"

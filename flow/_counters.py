@@ -1,19 +1,19 @@
-"""Counters of a running graph for its trace: how much waits on each edge, how many groups are open."""
+"""What a running graph tells its trace regularly: how much waits on each edge, open groups, and what its workers did."""
 
 import asyncio
+from collections.abc import Sequence
 
 from ._core.state import State
+from ._lane import Lane
 from .trace import Recorder
 
 _EVERY_S = 0.1
 
 
-async def count(state: State, recorder: Recorder, parent: int | None) -> None:
+async def count(state: State, lanes: Sequence[Lane], recorder: Recorder, parent: int | None) -> None:
     """Write the counters again and again until cancelled. ``parent``: the graph's own track."""
     edges = {
-        node.input: recorder.counter(f"{node.input.name} depth", "items", parent)
-        for node in state.nodes.values()
-        if node.input is not None
+        edge: recorder.counter(f"{edge.name} depth", "items", parent) for node in state.nodes.values() for edge in node.inputs
     }
     groups = {
         node.groups: recorder.counter(f"{name} open groups", "groups", parent)
@@ -26,4 +26,6 @@ async def count(state: State, recorder: Recorder, parent: int | None) -> None:
             recorder.count(track, len(channel), at)
         for table, track in groups.items():
             recorder.count(track, len(table.open), at)
+        for lane in lanes:
+            lane.hand_over()
         await asyncio.sleep(_EVERY_S)

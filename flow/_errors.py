@@ -6,6 +6,9 @@ FlowError
 ├── BudgetExceeded      (RuntimeError)  a node failed more items, or dropped more groups, than it may
 ├── DeadlineExceeded    (TimeoutError)  one attempt took longer than its deadline: that item's failure
 ├── CancelledInside     (RuntimeError)  user code raised a cancellation nobody asked for: that item's failure
+├── NotPortable         (TypeError)     a stage, a type or a value cannot go to another process
+├── WorkerDied          (RuntimeError)  the process of an attempt ended under it: that item's failure
+├── RaisedElsewhere     (RuntimeError)  stands for an exception that cannot leave the process it was raised in
 ├── Stalled             (TimeoutError)  nothing was committed for too long; carries the report
 └── LedgerError         (RuntimeError)  items do not add up: a fault of the engine itself
 """
@@ -102,6 +105,42 @@ class CancelledInside(FlowError, RuntimeError):
 
     def __init__(self, node: str) -> None:
         super().__init__(f"an attempt of '{node}' ended in a cancellation that came from inside the stage")
+
+
+class NotPortable(FlowError, TypeError):
+    """A stage, a type or a value of a node that runs in processes cannot be carried to them."""
+
+    def __init__(self, node: str, port: str, expected: str, got: str, where: str, remedy: str) -> None:
+        self.node, self.port = node, port
+        place = f" ({where})" if where else ""
+        super().__init__(f"{node}.{port}{place}: expected {expected}, since '{node}' runs in processes; got {got}; {remedy}")
+
+
+class WorkerDied(FlowError, RuntimeError):
+    """The process in which an attempt ran ended before the attempt did.
+
+    Attributes:
+        node: name of the node.
+        how: how it ended, such as ``SIGKILL`` or ``exit code 3``.
+        for_good: no process could be started in its place, so further items fare no better.
+    """
+
+    def __init__(self, node: str, how: str, remedy: str = "", *, for_good: bool = False) -> None:
+        self.node, self.how, self.for_good = node, how, for_good
+        remedy = remedy or "look for memory that ran out, a fault in native code, or a call of exit"
+        super().__init__(f"expected the process of an attempt of '{node}' to outlive it, got: {how}; {remedy}")
+
+
+class RaisedElsewhere(FlowError, RuntimeError):
+    """Raised in place of an exception that could not be carried out of its process.
+
+    Attributes:
+        kind: name of its class.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        self.kind = kind
+        super().__init__(f"{kind}: {message}")
 
 
 class Stalled(FlowError, TimeoutError):

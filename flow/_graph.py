@@ -3,111 +3,46 @@
 Nothing here starts anything. A graph is a value under construction; ``build`` proves it and gives the plan that runs.
 """
 
-import difflib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import Any, TypeVar, Unpack, overload
 
+from ._change import Edges, bridged, collected, rerouted, with_settings, with_stage
 from ._check import check
-from ._context import Context
 from ._draw import draw
-from ._item import Failed, Filtered, Gathered, Many
+from ._handles import Cell, Node
+from ._item import Gathered
 from ._limits import Capacity, Collect, Freshness, Inline, Placement
 from ._plan import Plan
-from ._policy import Budget, Fail, Missing, OnError
-from ._spec import CellSpec, EdgeSpec, FeedbackSpec, NodeSpec, Order, Spec, caller
-from ._types import UNTYPED, drawn_by, hints_of
-
-_SETTINGS = {
-    "workers": "workers", "order": "order", "needs": "needs", "reads": "reads", "deadline_s": "deadline_s",
-    "on_error": "on_error", "placement": "placement", "n": "size", "missing": "missing",
-    "budget": "budget", "collect": "collect",
-}  # fmt: skip
-"""What ``with_`` may change, and the field of the spec that holds it."""
+from ._policy import Budget, Drop, Fail, Missing, OnError
+from ._spec import CellSpec, EdgeSpec, FeedbackSpec, NodeSpec, Order, Spec, Units, caller
+from ._types import UNTYPED, drawn_by, hints_of, united
+from ._work import AsyncWork, Collector, ManyWork, Settings, Source, SyncWork
 
 T = TypeVar("T")
 In = TypeVar("In")
 Out = TypeVar("Out")
-In_contra = TypeVar("In_contra", contravariant=True)
-Out_co = TypeVar("Out_co", covariant=True)
-Result: TypeAlias = Out | Many[Out] | Failed[Out] | Filtered
-ManyWork: TypeAlias = Callable[[In, Context], Awaitable[Many[Out]]] | Callable[[In, Context], Many[Out]]
-AsyncWork: TypeAlias = Callable[[In, Context], Awaitable[Result[Out]]]
-SyncWork: TypeAlias = Callable[[In, Context], Result[Out]]
-
-
-class Settings(TypedDict, total=False):
-    """Settings of a stage; ``Graph.stage`` explains them."""
-
-    workers: int
-    order: Order
-    needs: Mapping[str, int] | None
-    reads: "Cell[Any] | None"
-    deadline_s: float | None
-    on_error: OnError
-    budget: Budget | None
-    placement: Placement
-
-
-class Source(Protocol[Out_co]):
-    """Where items come from. ``draw`` gives the next one and raises ``StopIteration`` at the end."""
-
-    def draw(self) -> Out_co:
-        """Give the next item."""
-        ...
-
-
-class Collector(Protocol[In_contra, Out_co]):
-    """A sink that takes a fixed number of items a step. Both methods run one at a time, in step order."""
-
-    def add(self, value: In_contra, context: Context, /) -> Awaitable[None] | None:
-        """Take one item of the step under way."""
-        ...
-
-    def finish(self, context: Context, /) -> Out_co:
-        """Complete the step. The result, awaited where it is awaitable, goes to the feedback edge."""
-        ...
-
-
-class Node(Generic[In_contra, Out_co]):
-    """Handle of a declared node."""
-
-    def __init__(self, graph: "Graph", name: str) -> None:
-        self._graph, self.name = graph, name
-
-    def __rshift__(self: "Node[Any, Out]", other: "Node[Out, T]") -> "Node[Out, T]":
-        """Connect two nodes; gives the right one, so that lines can be written."""
-        self._graph.edge(self, other)
-        return other
-
-    def __repr__(self) -> str:
-        return f"<node {self._graph.name}.{self.name}>"
-
-
-class Cell(Generic[T]):
-    """Handle of a versioned cell."""
-
-    def __init__(self, graph: "Graph", name: str) -> None:
-        self._graph, self.name = graph, name
-
-    def _invariant(self, value: T) -> T:  # a cell is read and written, so its type may not widen
-        return value
+Key = TypeVar("Key", bound=Hashable)
 
 
 class Graph:
     """A graph of stages.
 
+    An ``upstream`` in the verbs below gives a node its type; ``>>`` draws the line to it. Nodes named in ``to`` and
+    ``upstreams`` are connected at once, since a key or a weight belongs to each of these edges. An edge drawn twice is one.
+
     Args:
         name: id of the graph in traces and messages.
-        pools: units of each named pool that stages share.
+        pools: units of each named pool that stages share; (least, most) for a pool that is resized between the two.
+        rates: starts per second of each named rate that stages share.
     """
 
-    def __init__(self, name: str, pools: Mapping[str, int] | None = None) -> None:
+    def __init__(self, name: str, pools: Mapping[str, Units] | None = None, rates: Mapping[str, float] | None = None) -> None:
         self.name = name
-        self._pools = dict(pools or {})
+        self._pools, self._rates, self._where = dict(pools or {}), dict(rates or {}), caller()
         self._nodes: dict[str, NodeSpec] = {}
         self._twice: list[NodeSpec | CellSpec] = []
-        self._edges: dict[tuple[str, str], EdgeSpec] = {}
+        self._edges: Edges = {}
         self._cells: dict[str, CellSpec] = {}
         self._feedback: list[FeedbackSpec] = []
 
@@ -133,6 +68,7 @@ class Graph:
         *,
         workers: int = 1,
         order: Order = "any",
+        key: Callable[[Any], Hashable] | None = None,
         needs: Mapping[str, int] | None = None,
         reads: Cell[Any] | None = None,
         deadline_s: float | None = None,
@@ -149,7 +85,9 @@ class Graph:
             work: gives one output, ``Many``, ``Failed`` or ``Filtered``.
             workers: attempts at once.
             order: ``any``, or ``input`` to keep the order of the inputs.
-            needs: pool units held while ``work`` runs, granted all at once.
+            key: inputs of an equal ``key(value)`` are handled one at a time and leave in their order, others overtake them;
+                not together with ``order="input"``.
+            needs: pool units held while ``work`` runs, and starts drawn from rates, by name, granted all at once.
             reads: cell whose version stamps the items when they are dispatched.
             deadline_s: seconds an attempt may take; ``None`` for no deadline.
             on_error: what happens to an item whose attempt raised.
@@ -168,6 +106,7 @@ class Graph:
                 gives,
                 workers,
                 order,
+                key,
                 dict(needs or {}),
                 reads.name if reads else None,
                 deadline_s,
@@ -180,7 +119,7 @@ class Graph:
 
     def repeat(self, name: str, upstream: Node[Any, T], *, n: int) -> Node[T, T]:
         """Declare a fan-out: each item becomes a group of ``n`` members, and takes a ticket where there is freshness."""
-        gives = self._nodes[upstream.name].gives if upstream.name in self._nodes else UNTYPED
+        gives = self._gives(upstream)
         return self._node(NodeSpec(name, "repeat", None, gives, gives, size=n, where=caller()))
 
     def group(
@@ -195,8 +134,68 @@ class Graph:
             budget: (most, of): the run ends with ``BudgetExceeded`` when more than ``most`` of the last ``of`` groups were
                 dropped. Those that became too old do not count: they age only while steps are completed. ``None`` for no limit.
         """
-        takes = self._nodes[upstream.name].gives if upstream.name in self._nodes else UNTYPED
+        takes = self._gives(upstream)
         return self._node(NodeSpec(name, "group", None, takes, Gathered[takes], missing=missing, budget=budget, where=caller()))
+
+    def broadcast(self, name: str, upstream: Node[Any, T]) -> Node[T, T]:
+        """Declare a fan-out: every branch gets each item. The slowest branch governs.
+
+        A copy is no member: of the branches behind a repeat one leads on to the group, the others end in sinks of their own.
+        """
+        gives = self._gives(upstream)
+        return self._node(NodeSpec(name, "broadcast", None, gives, gives, where=caller()))
+
+    def balance(self, name: str, upstream: Node[Any, T]) -> Node[T, T]:
+        """Declare a fan-out: each item goes to one of the branches that have room, these in turn."""
+        gives = self._gives(upstream)
+        return self._node(NodeSpec(name, "balance", None, gives, gives, where=caller()))
+
+    def route(
+        self,
+        name: str,
+        upstream: Node[Any, T],
+        *,
+        by: Callable[[T], Key],
+        to: Mapping[Key, Node[T, Any]],
+        on_error: Fail | Drop = Fail(),
+    ) -> Node[T, T]:
+        """Declare a fan-out: each item goes to the branch of its key. Connects the branches.
+
+        Args:
+            name: its id.
+            upstream: the node whose outputs it sorts.
+            by: gives the key of a value, at once and on the loop.
+            to: the node behind the branch of each key. Several keys may lead to one node.
+            on_error: what happens to an item whose key has no branch, or where ``by`` raised.
+        """
+        gives, targets = self._gives(upstream), {key: target.name for key, target in to.items()}
+        node = NodeSpec(name, "route", None, gives, gives, on_error=on_error, by=by, branches=targets, where=caller())
+        handle = self._node(node)
+        for target in to.values():
+            self.edge(handle, target)
+        return handle
+
+    def merge(
+        self, name: str, upstreams: Sequence[Node[Any, T]], *, weights: Mapping[str, int] | None = None, patience: int = 8
+    ) -> Node[T, T]:
+        """Declare a fan-in: items of several nodes on one edge, each input's in their order. Connects the inputs.
+
+        The inputs that have an item pass in a smooth weighted round robin. An item gets a path of its own behind a merge: the
+        number of its input, then its path.
+
+        Args:
+            name: its id.
+            upstreams: the nodes before it; their order numbers the inputs. A tuple, where they take different types: of a list
+                mypy knows no more than what all its members have in common.
+            weights: items an input may pass in a round, by the name of its node; 1 for each that is not named.
+            patience: an input that has an item is passed over at most so often in a row.
+        """
+        gives = united([self._gives(upstream) for upstream in upstreams] or [UNTYPED])
+        node = NodeSpec(name, "merge", None, gives, gives, weights=dict(weights or {}), patience=patience, where=caller())
+        handle = self._node(node)
+        for upstream in upstreams:
+            self.edge(upstream, handle)
+        return handle
 
     @overload
     def sink(
@@ -225,7 +224,7 @@ class Graph:
         if collect is None:
             takes, gives = hints_of(work)
         else:
-            takes, gives = _collected(work)
+            takes, gives = collected(work)
         return self._node(
             NodeSpec(name, "sink", work, takes, gives, on_error=on_error, placement=placement, collect=collect, where=caller())
         )
@@ -243,7 +242,7 @@ class Graph:
         if name in self._cells:
             self._twice.append(cell)
         self._cells.setdefault(name, cell)
-        return Cell(self, name)
+        return Cell(name)
 
     def edge(self, source: Node[Any, T], target: Node[T, Any], *, capacity: Capacity | None = None) -> None:
         """Connect two nodes, or bound a connection. Without a capacity: twice the workers of the target."""
@@ -274,15 +273,12 @@ class Graph:
 
         Raises:
             KeyError: there is no such node.
-            ValueError: the node is a repeat or a group, which hold no stage.
+            ValueError: the node holds no stage, as a repeat, a group or a merge.
         """
         node = self._spec_of(name)
         if node.stage is None:
             raise ValueError(f"expected a node with a stage, got the {node.kind} {self.name}.{name}; change it with with_")
-        if node.kind == "source":
-            return self._changed(replace(node, stage=work, gives=drawn_by(work), where=caller()))
-        takes, gives = hints_of(work) if node.collect is None else _collected(work)
-        return self._changed(replace(node, stage=work, takes=takes, gives=gives, where=caller()))
+        return self._changed({**self._nodes, name: with_stage(node, work)}, dict(self._edges))
 
     def with_(self, name: str, **changes: Any) -> "Graph":
         """Give a graph in which settings of this node differ: ``graph.with_("episodes", workers=128)``.
@@ -292,21 +288,23 @@ class Graph:
             TypeError: there is no such setting.
         """
         node = self._spec_of(name)
-        for key in changes:
-            if key not in _SETTINGS:
-                near = difflib.get_close_matches(key, _SETTINGS, 1)
-                hint = f"did you mean '{near[0]}'?" if near else "replace changes the stage itself"
-                raise TypeError(f"expected a setting of {self.name}.{name} ({', '.join(_SETTINGS)}), got '{key}'; {hint}")
-        fields: dict[str, Any] = {_SETTINGS[key]: value for key, value in changes.items()}
-        if "reads" in fields:
-            fields["reads"] = getattr(fields["reads"], "name", fields["reads"])
-        if "needs" in fields:
-            fields["needs"] = dict(fields["needs"] or {})
-        return self._changed(replace(node, **fields, where=caller()))
+        changed = with_settings(self.name, node, changes)
+        return self._changed({**self._nodes, name: changed}, rerouted(self._edges, node, changed))
+
+    def without(self, name: str) -> "Graph":
+        """Give a graph without this node, its neighbours joined. ``build`` tells whether their types meet.
+
+        Raises:
+            KeyError: there is no such node.
+            ValueError: the node has not one input and one output, or its neighbours are connected already.
+        """
+        self._spec_of(name)
+        return self._changed(*bridged(self.name, self._nodes, self._edges, name))
 
     def spec(self) -> Spec:
         """The graph as data."""
-        spec = Spec(self.name, self._pools, self._nodes, tuple(self._edges.values()), self._cells, tuple(self._feedback))
+        edges, feedback = tuple(self._edges.values()), tuple(self._feedback)
+        spec = Spec(self.name, self._pools, self._nodes, edges, self._cells, feedback, self._rates, self._where)
         return spec.with_member_types(Gathered)
 
     def build(self) -> Plan:
@@ -333,14 +331,11 @@ class Graph:
             raise KeyError(f"graph '{self.name}' has no node '{name}'; it has {', '.join(self._nodes)}")
         return self._nodes[name]
 
-    def _changed(self, node: NodeSpec) -> "Graph":
-        graph = Graph(self.name, self._pools)
-        graph._nodes = {**self._nodes, node.name: node}
-        graph._edges, graph._cells = dict(self._edges), dict(self._cells)
+    def _gives(self, upstream: Node[Any, Any]) -> Any:
+        return self._nodes[upstream.name].gives if upstream.name in self._nodes else UNTYPED
+
+    def _changed(self, nodes: dict[str, NodeSpec], edges: Edges) -> "Graph":
+        graph = Graph(self.name, self._pools, self._rates)
+        graph._nodes, graph._edges, graph._cells, graph._where = nodes, edges, dict(self._cells), self._where
         graph._feedback, graph._twice = list(self._feedback), list(self._twice)
         return graph
-
-
-def _collected(work: Any) -> tuple[Any, Any]:
-    """What a collector takes and gives. A method it lacks says nothing here and is a fault when the graph is built."""
-    return hints_of(getattr(work, "add", None))[0], hints_of(getattr(work, "finish", None))[1]

@@ -2,21 +2,90 @@
 
 The only place where time is attributed, so the shares of a stage add up to its worker time. Spans opened by tasks that a
 stage starts itself get tracks of their own, since slices of one track must nest.
+
+A change of state is two entries in a list (when, and what begins). What they say is worked out later and on another thread: a
+stretch of quick items would otherwise cost less than its own slices.
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
+from ._core.item import Item
 from ._core.meter import Meter, State
+from ._errors import format_path
 from .trace import Recorder
 
-T = TypeVar("T")
+Path = tuple[int, ...]
 
 _SLICES: Mapping[State, str] = {
     "input": "wait for input", "ticket": "wait for ticket", "pool": "wait for pool", "output": "wait for room",
 }  # fmt: skip
+_MOST_MARKS = 256
+
+
+def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
+    """The clock of a loop's timers, read directly: half the cost of asking the loop, and exact where it rounds, as uvloop does.
+
+    A loop in virtual time has a clock of its own and is asked.
+    """
+    return time.monotonic if abs(loop.time() - time.monotonic()) < 1.0 else loop.time
+
+
+class Wait(NamedTuple):
+    """A slice of waiting: its name, and what for."""
+
+    name: str
+    detail: str
+
+
+class Shown(NamedTuple):
+    """A slice of work: the items whose arrows go through it, its details."""
+
+    paths: Sequence[Path]
+    args: Mapping[str, Any]
+
+
+class Stretch:
+    """Slices of work on one item after another with no wait in between.
+
+    An item that takes longer than ``QUICK_S`` has a slice of its own. Quick ones that follow on each other share one, since a
+    slice for each item of a microsecond would cost more than the item, and fill the trace with what nobody can see. It counts
+    them and names the first; an arrow of the others goes past, from where they were before to where they go on.
+
+    Args:
+        began: time in seconds at which it begins.
+        first: path of the first item.
+    """
+
+    QUICK_S = 10e-6
+
+    __slots__ = ("_first", "_marks", "_start")
+
+    def __init__(self, began: float, first: Path) -> None:
+        self._marks: list[Any] = []
+        self._start, self._first = began, first
+
+    def slow(self, path: Path, began: float, now: float, quick: int, following: Path) -> None:
+        """After ``quick`` quick ones an item took from ``began`` until now; ``following`` is the next."""
+        if quick:
+            self._marks += (self._start, (self._first, quick))
+        self._marks += (began, (path, 1))
+        self._start, self._first = now, following
+
+    def end(self, now: float, quick: int) -> list[Any]:
+        """After ``quick`` more the stretch is over.
+
+        Returns:
+            All marks: in turn a time, and what was worked on from then on; at last nothing.
+        """
+        if quick:
+            self._marks += (self._start, (self._first, quick))
+        self._marks += (now, None)
+        return self._marks
 
 
 class Lane:
@@ -28,84 +97,161 @@ class Lane:
         since: loop time since when.
         open: False once the worker has ended.
         detail: what it waits for or works on, for the stall report.
+        clock: gives the loop's time.
+        recorder: where slices go; ``None`` where nobody records.
     """
 
     __slots__ = (
-        "_clock", "_free", "_meter", "_name", "_parent", "_recorder", "_stacks", "_task", "_track", "detail", "node",
-        "open", "since", "state",
+        "_free", "_handing", "_marks", "_meter", "_name", "_parent", "_run", "_stacks", "_task", "_track", "_waits", "clock",
+        "detail", "node", "open", "recorder", "since", "state",
     )  # fmt: skip
 
     def __init__(
-        self, node: str, index: int, meter: Meter, clock: Callable[[], float], recorder: Recorder | None, parent: int | None
+        self,
+        node: str,
+        index: int,
+        meter: Meter,
+        clock: Callable[[], float],
+        recorder: Recorder | None = None,
+        parent: int | None = None,
+        run: int = 0,
     ) -> None:
         self.node = node
-        self._meter, self._clock, self._recorder, self._parent = meter, clock, recorder, parent
+        self._meter, self.clock, self.recorder, self._parent, self._run = meter, clock, recorder, parent, run
         self._name = f"{node}/{index}"
         self._track = 0 if recorder is None else recorder.track(self._name, parent, rank=index)
         self._task: asyncio.Task[Any] | None = None
         self._free: list[int] = []
-        self._stacks: dict[asyncio.Task[Any], list[int]] = {}
+        self._stacks: dict[Hashable, list[int]] = {}
         self.open = True
         self.state: State = "input"
         self.since = clock()
         self.detail = ""
-        if recorder is not None:
-            recorder.begin(self._track, _SLICES["input"], self._now())
+        self._waits: dict[State, Wait] = {}
+        self._marks: list[Any] = [self.since, Wait(_SLICES["input"], "")]
+        self._handing = threading.Lock()
 
     def own(self) -> None:
         """The calling task is this lane's worker from now on."""
         self._task = asyncio.current_task()
 
-    def enter(self, state: State, detail: str = "", flows: Sequence[int] = (), args: Mapping[str, Any] | None = None) -> None:
-        """Change the state. Entering the state it is in only changes the detail, unless it is work."""
+    def enter(self, state: State, detail: str = "") -> None:
+        """Begin to wait. Entering the state it is in only changes the detail."""
         self.detail = detail
-        if state == self.state and state != "work":
+        if state == self.state:
             return
-        now = self._clock()
+        now = self._change(state)
+        if self.recorder is not None:
+            shown = self._waits.get(state)
+            if shown is None or shown.detail != detail:
+                shown = self._waits[state] = Wait(_SLICES[state], detail)
+            self._marks += (now, shown)
+
+    def work(self, item: Item) -> None:
+        """Begin an attempt at an item."""
+        if self.recorder is not None:
+            self._marks += (self._change("work"), (item.path, item.birth, item.member, item.retry, item.seen))
+            if len(self._marks) > _MOST_MARKS:
+                self.hand_over()
+        elif self.state != "work":
+            self._change("work")
+
+    def work_on(self, paths: Sequence[Path], args: Mapping[str, Any], detail: str = "") -> None:
+        """Begin other work, on these items."""
+        now, self.detail = self._change("work"), detail
+        if self.recorder is not None:
+            self._marks += (now, Shown(paths, args))
+
+    def stretch(self, began: float, first: Path) -> Stretch | None:
+        """Begin work on one item after another. Gives what to note them on, where somebody records."""
+        if self.state != "work":
+            self._meter.seconds[self.state] += began - self.since
+            self.state, self.since = "work", began
+        return None if self.recorder is None else Stretch(began, first)
+
+    def end_stretch(self, marks: list[Any]) -> None:
+        """The stretch is over; what comes next is not begun."""
+        self._marks += marks
+        if len(self._marks) > _MOST_MARKS:
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """Give the recorder what happened so far."""
+        if self.recorder is not None:
+            with self._handing:  # a stage on a thread opens spans while the loop hands over
+                marks, self._marks = self._marks, []
+            if marks:
+                self.recorder.series(self._track, marks, self._about)
+
+    def _change(self, state: State) -> float:
+        now = self.clock()
         self._meter.seconds[self.state] += now - self.since
         self.state, self.since = state, now
-        if self._recorder is not None:
-            at = int(now * 1e9)
-            self._recorder.end(self._track, at)
-            name = self.node if state == "work" else _SLICES[state]
-            if args is None and state != "work" and detail:
-                args = {"for": detail}
-            self._recorder.begin(self._track, name, at, args, flows)
+        return now
 
-    def work(self, about: "Callable[[T], tuple[Sequence[int], Mapping[str, Any]]]", what: T) -> None:
-        """Enter work; ``about(what)`` gives arrows and details of the slice, and is asked only where somebody records."""
-        if self._recorder is not None:
-            flows, args = about(what)
-            self.enter("work", flows=flows, args=args)
-        elif self.state != "work":
-            self.enter("work")
+    def _about(self, what: Any) -> tuple[str, Sequence[int], Mapping[str, Any]]:
+        """Name, arrows and details of a slice."""
+        if isinstance(what, Wait):
+            return what.name, (), {"for": what.detail} if what.detail else {}
+        if isinstance(what, Shown):
+            return self.node, [flow_id(self._run, path) for path in what.paths], what.args
+        if len(what) == 2:
+            path, count = what
+            args: dict[str, Any] = {"item": format_path(path)}
+            return self.node, [flow_id(self._run, path)], args | {"items": count} if count > 1 else args
+        path, birth, member, retry, seen = what
+        args = {"item": format_path(path), "birth": birth}
+        if member is not None:
+            args["member"] = member
+        if retry:
+            args["retry"] = retry
+        if seen is not None:
+            args["version"] = seen
+        return self.node, [flow_id(self._run, path)], args
 
     def close(self) -> None:
         """The worker is gone. Harmless the second time."""
         if not self.open:
             return
         self.open = False
-        now = self._clock()
+        now = self.clock()
         self._meter.seconds[self.state] += now - self.since
         self.since = now
-        if self._recorder is not None:
-            self._recorder.end(self._track, int(now * 1e9))
+        self._marks += (now, None)
+        self.hand_over()
 
     @contextmanager
     def span(self, name: str, args: Mapping[str, Any]) -> Generator[None]:
         """A slice inside the work of this lane."""
-        recorder = self._recorder
+        recorder = self.recorder
         if recorder is None:
             yield
             return
         task = _current_task()
         track = self._open_track(task)
+        if track == self._track:
+            self.hand_over()  # so that what it lies in comes first
         recorder.begin(track, name, self._now(), args or None)
         try:
             yield
         finally:
             recorder.end(track, self._now())
             self._close_track(task, track)
+
+    def remote(self, task: int, name: str, args: Mapping[str, Any], at_s: float, begins: bool) -> None:
+        """A span of this worker's attempt began or ended in a process; 0 is the attempt itself, others are tasks beside it."""
+        if self.recorder is None:
+            return
+        owner = self._task if task == 0 else task
+        if begins:
+            track = self._open_track(owner)
+            if track == self._track:
+                self.hand_over()
+            self.recorder.begin(track, name, int(at_s * 1e9), args or None)
+        else:
+            track = self._track if owner is self._task else self._stacks[owner][-1]
+            self.recorder.end(track, int(at_s * 1e9))
+            self._close_track(owner, track)
 
     @contextmanager
     def waiting_inside(self, state: State, detail: str) -> Generator[None]:
@@ -118,35 +264,35 @@ class Lane:
                 yield
             return
         before, self.detail = self.detail, detail
-        now = self._clock()
+        now = self.clock()
         self._meter.seconds[self.state] += now - self.since
         outer, self.state, self.since = self.state, state, now
         try:
             with self.span(_SLICES[state], {"for": detail}):
                 yield
         finally:
-            now = self._clock()
+            now = self.clock()
             self._meter.seconds[self.state] += now - self.since
             self.state, self.since, self.detail = outer, now, before
 
     def _now(self) -> int:
-        return int(self._clock() * 1e9)
+        return int(self.clock() * 1e9)
 
-    def _open_track(self, task: asyncio.Task[Any] | None) -> int:
+    def _open_track(self, task: Hashable) -> int:
         if task is self._task or task is None:
             return self._track
-        assert self._recorder is not None
+        assert self.recorder is not None
         stack = self._stacks.setdefault(task, [])
         if stack:
             track = stack[-1]
         elif self._free:
             track = self._free.pop()
         else:
-            track = self._recorder.track(f"{self._name} +{len(self._stacks)}", self._parent)
+            track = self.recorder.track(f"{self._name} +{len(self._stacks)}", self._parent)
         stack.append(track)
         return track
 
-    def _close_track(self, task: asyncio.Task[Any] | None, track: int) -> None:
+    def _close_track(self, task: Hashable, track: int) -> None:
         if task is None or task not in self._stacks:
             return
         stack = self._stacks[task]
@@ -162,3 +308,8 @@ def _current_task() -> "asyncio.Task[Any] | None":
         return asyncio.current_task()
     except RuntimeError:
         return None
+
+
+def flow_id(run: int, path: Path) -> int:
+    """Number that links the slices of one item of one run in a trace."""
+    return hash((run, *path)) % 2**64  # of whole numbers only, so the same in every process

@@ -58,12 +58,16 @@ class Freshness:
     Attributes:
         max_lag: most versions between the dispatch of an item and the step that consumes it. 0: every item of a step was made
             with the newest version.
+        depth: steps of groups that may be on their way beside the one under way, from 0 to ``max_lag``, which ``None`` means.
+            Items are about as old as this on average, since a run fills what it may. A ``max_lag`` above it leaves slow groups
+            time without making the others older, so steps wait less for them.
         late: ``wait``: a step waits for items that would otherwise become too old, so nothing is dropped for age. ``drop``:
             a step takes what is ready, and what became too old is dropped and counted, which biases against slow items.
     """
 
     max_lag: int = 1
     late: Literal["wait", "drop"] = "wait"
+    depth: int | None = None
 
 
 @dataclass(frozen=True)
@@ -76,4 +80,14 @@ class Threads:
     """The stage's synchronous code runs on threads of its own, one per worker."""
 
 
-Placement = Inline | Threads
+@dataclass(frozen=True)
+class Processes:
+    """The stage runs in spawned processes, as many as the node has workers, one attempt at a time in each.
+
+    The stage crosses once, by pickle. Inputs and outputs cross as msgspec, so both need a type that msgspec knows: structs,
+    dataclasses, built-in types and containers of these. A part of them that is typed ``Any`` arrives as plain built-in values.
+    For stages and for sinks that take item by item.
+    """
+
+
+Placement = Inline | Threads | Processes

@@ -27,9 +27,9 @@ class Parker:
     async def wait(self) -> None:
         """Sleep until woken. A wake-up that comes before the sleep counts."""
         if not self._woken:
-            self._future = asyncio.get_running_loop().create_future()
+            self._future = future = asyncio.get_running_loop().create_future()
             try:
-                await self._future
+                await future
             finally:
                 self._future = None
         self._woken = False

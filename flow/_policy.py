@@ -1,5 +1,6 @@
 """What happens to an item that failed, and to a group that lost a member. Frozen values, declared on nodes."""
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,12 +15,17 @@ class Failure:
     Attributes:
         kind: name of the exception class, or the reason a stage gave.
         message: one line.
-        trace: traceback text, empty where a stage gave a reason itself.
+        error: the exception; ``None`` where a stage gave a reason itself.
     """
 
     kind: str
     message: str
-    trace: str = ""
+    error: BaseException | None = None
+
+    @property
+    def trace(self) -> str:
+        """The traceback as text, the last 20 frames; empty without an exception."""
+        return "" if self.error is None else "".join(traceback.format_exception(self.error, limit=-20))
 
 
 @dataclass(frozen=True)

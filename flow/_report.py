@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from ._core.groups import Groups
 from ._core.item import Item
-from ._core.state import NodeState, State
+from ._core.node import NodeState
+from ._core.state import State
 from ._stacks import place_of_task, place_of_thread
 from ._waits import TURN, Waiters, Waits
 from ._workers.hands import Hands
@@ -162,11 +163,11 @@ def _missing(state: State, waits: Waits, groups: Groups) -> str:
 
 def _members(waits: Waits, node: NodeState) -> set[tuple[int, int]]:
     crew = next((hands.crew for waiters in waits.all if waiters.node is node for hands in waiters.hands), None)
-    return set() if crew is None else {_key(item) for item in crew.members.values()}
+    return set() if crew is None else {_key(item) for item in crew.attempts.values() if item.member is not None}
 
 
 def _buffered(node: NodeState) -> set[tuple[int, int]]:
-    return set() if node.input is None else {_key(item) for item in node.input.waiting if item.member is not None}
+    return {_key(item) for edge in node.inputs for item in edge.buffer if item.member is not None}
 
 
 def _key(item: Item) -> tuple[int, int]:

@@ -12,10 +12,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, Protocol, cast
 
 from ._closing import Closing, leave_behind
-from ._core.state import NodeState, State
+from ._core.node import NodeState
+from ._core.state import State
 from ._counters import count
 from ._errors import LedgerError, together
-from ._lag import LoopLag
+from ._executor import Executor
+from ._limits import Processes
 from ._loading import Loading
 from ._park import Parker
 from ._plan import Plan
@@ -23,7 +25,7 @@ from ._staff import Staff
 from ._stall import Watch
 from ._stop import Stop, shut, stop_drawing, winding_down
 from ._summary import Status, Summary, summarise
-from .trace import Recorder
+from .trace import LoopLag, Recorder
 
 _NUMBERS = itertools.count()
 _LOG = logging.getLogger("headrace")
@@ -75,7 +77,7 @@ class Run:
         self._closing = Closing(closing_s, stall_s)
         self._loading = Loading(self.state, recorder, self._maybe_over)
         self._staff = Staff(self, recorder, self._fail, self._maybe_over)
-        self.state.on_group_dropped = self._staff.abandon
+        self.state.on_unwanted = self._staff.give_up_unwanted
         self._parkers: list[Parker] = []
         self._errors: list[BaseException] = []
         self._error: BaseException | None = None
@@ -85,6 +87,9 @@ class Run:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._whole: asyncio.Task[Summary] | None = None
         self._over: asyncio.Future[None] | None = None
+        # What a simulation decides otherwise: whether a worker that was killed is started again, and what threads are.
+        self.restarts: Callable[[asyncio.Task[None]], bool] = lambda killed: True
+        self.threads: type[Executor] = Executor
         self._began: float | None = None
         self._ended: float | None = None
         self._closed = False
@@ -304,7 +309,9 @@ class Run:
     async def _open(self, stack: AsyncExitStack) -> None:
         opened: set[int] = set()
         for node in sorted(self.state.nodes.values(), key=lambda n: -n.depth):
-            if id(node.spec.stage) not in opened:
+            if isinstance(node.spec.placement, Processes):
+                await self._staff.open_processes(node, stack)
+            elif id(node.spec.stage) not in opened:
                 opened.add(id(node.spec.stage))
                 await _enter(stack, node.spec.stage)
         await self._loading.start()
@@ -313,14 +320,19 @@ class Run:
         assert self._loop is not None
         assert self._over is not None
         self._began = self._loop.time()
+        self.state.pools.clock = self._loop.time
+        self.state.pools.call_at = self._staff.call_at(self.state.pools.look)
         parent = None if self._recorder is None else self._recorder.track(f"graph {self.plan.spec.name}")
         self._staff.hire(parent)
         for cell in {feedback.cell for feedback in self.plan.spec.feedback}:
             self._staff.assist(self._loading.serve(cell), f"the load of {cell}")
         watch = Watch(self.state, self._staff.hands, self._loading, self.instant, self._stall_s)
-        self._staff.assist(watch.look(), "the stall watch")
+        if self._stall_s is not None:
+            self._staff.assist(watch.look(), "the stall watch")
         if self._recorder is not None:
-            self._staff.assist(count(self.state, self._recorder, parent), "the counters")
+            self._staff.assist(
+                count(self.state, [hands.lane for hands in self._staff.hands], self._recorder, parent), "the counters"
+            )
         if self._lag is not None:
             self._staff.assist(self._lag.measure(watch.late), "the lag of the loop")
         try:

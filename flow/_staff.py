@@ -2,17 +2,20 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from typing import Any
 
-from ._core.groups import Groups
-from ._core.state import NodeState
+from ._context import Context
+from ._core.node import NodeState
 from ._deadlines import Timer
 from ._errors import StageFailed
 from ._executor import Executor
-from ._lane import Lane
+from ._lane import Lane, clock_of
 from ._limits import Threads
+from ._processes.clerk import Mark
+from ._processes.crew import ProcessCrew
 from ._workers.hands import Crew, Hands, Host
-from ._workers.source import drawing
+from ._workers.source import drawn_from
 from ._workers.worker import work
 from .trace import Recorder
 
@@ -42,10 +45,12 @@ class Staff:
     ) -> None:
         self._host, self._recorder, self._on_error, self._on_gone = host, recorder, on_error, on_gone
         self._timer = Timer()
+        self._processes: dict[str, ProcessCrew] = {}
         self.crews: list[Crew] = []
         self.hands: list[Hands] = []
         self.tasks: dict[asyncio.Task[None], str] = {}
         self.num_open = 0
+        self._due: asyncio.TimerHandle | None = None
         self.replaces = True
 
     @property
@@ -53,16 +58,34 @@ class Staff:
         """The threads of all nodes."""
         return [crew.executor for crew in self.crews if crew.executor is not None]
 
+    async def open_processes(self, node: NodeState, stack: AsyncExitStack) -> None:
+        """Start the processes of a node, and have the stack end them."""
+        spec, graph = node.spec, self._host.state.plan.spec
+        crew = ProcessCrew(
+            spec.name,
+            spec.stage,
+            graph.nodes[graph.inputs(spec.name)[0].source].gives,  # what really comes: a subclass would lose its fields
+            type(None) if spec.kind == "sink" and spec.gives is None else spec.gives,
+            spec.workers,
+            None if spec.reads is None else graph.cells[spec.reads].type,
+            where=spec.where,
+            on_mark=None if self._recorder is None else _note_remote,
+        )
+        stack.push_async_callback(crew.close)
+        await crew.open()
+        self._processes[spec.name] = crew
+
     def hire(self, parent: int | None) -> None:
         """Start the workers of all nodes. ``parent``: the graph's own track."""
+        clock = clock_of(asyncio.get_running_loop())
         for node in self._host.state.nodes.values():
             crew = self._crew(node)
             node.on_turn = _waker(crew)
             self.crews.append(crew)
             group = None if self._recorder is None else self._recorder.track(node.spec.name, parent, rank=node.depth)
             for index in range(node.spec.workers):
-                clock = asyncio.get_running_loop().time
-                hands = Hands(self._host, crew, Lane(node.spec.name, index, node.meter, clock, self._recorder, group))
+                lane = Lane(node.spec.name, index, node.meter, clock, self._recorder, group, self._host.number)
+                hands = Hands(self._host, crew, lane)
                 hands.parker.owner = hands.lane
                 self.hands.append(hands)
                 crew.running += 1
@@ -81,15 +104,28 @@ class Staff:
 
         task.add_done_callback(ended)
 
-    def abandon(self, groups: Groups, birth: int) -> None:
-        """A group was given up: what is under way at its members is lost, so it is stopped."""
+    def call_at(self, look: Callable[[], None]) -> Callable[[float], None]:
+        """Give what has pools looked at again, at a time at which a start comes due."""
+        loop = asyncio.get_running_loop()
+
+        def at(when: float) -> None:
+            if self._due is not None:
+                self._due.cancel()
+            self._due = loop.call_at(when, look)
+
+        return at
+
+    def give_up_unwanted(self) -> None:
+        """Stop what is under way at items that are wanted no more."""
         for crew in self.crews:
-            if crew.members and crew.node.groups is groups:
-                crew.abandon(birth)
+            if crew.attempts:
+                crew.give_up_unwanted(self._host.state)
 
     def close(self) -> None:
         """End what keeps the time, once no task is left."""
         self._timer.close()
+        if self._due is not None:
+            self._due.cancel()
         for hands in self.hands:
             hands.lane.close()
 
@@ -104,8 +140,9 @@ class Staff:
                 if running > 2 * node.spec.workers + _FEW_THREADS and self.replaces:
                     self._on_error(_too_many_threads(node, running))
 
-            executor = Executor(node.spec.name, deadlines.passed, late, given_up)
-        return Crew(node, deadlines, executor, _drawing(node))
+            executor = self._host.threads(node.spec.name, deadlines.passed, late, given_up)
+        values = drawn_from(node.spec.stage if node.spec.kind == "source" else ())
+        return Crew(node, deadlines, executor, values, processes=self._processes.get(node.spec.name))
 
     def _start(self, crew: Crew, hands: Hands, name: str) -> None:
         task = hands.task = asyncio.get_running_loop().create_task(work(hands), name=_task_name(crew))
@@ -117,7 +154,12 @@ class Staff:
         if task.cancelled():
             # Killed by somebody else. Its lease is back in its place; a step half taken is not, so that ends the run.
             if self.replaces and crew.node.spec.collect is None:
-                self._start(crew, hands, name)
+                if crew.running == 1 or self._host.restarts(task):
+                    self._start(crew, hands, name)
+                else:
+                    crew.running -= 1
+                    self.num_open -= 1
+                    hands.lane.close()
             elif self.replaces:
                 self._on_error(
                     StageFailed(crew.node.spec.name, (), 0, 0, RuntimeError("its worker was cancelled from outside"))
@@ -130,8 +172,8 @@ class Staff:
                 self._on_gone()
 
 
-def _drawing(node: NodeState) -> Callable[[], Any]:
-    return drawing(node.spec.stage) if node.spec.kind == "source" else lambda: None
+def _note_remote(context: Context, mark: Mark) -> None:
+    context._desk.remote(mark.task, mark.name, mark.args, mark.at_s, mark.begins)  # pyright: ignore[reportPrivateUsage]
 
 
 def _task_name(crew: Crew) -> str:

@@ -51,10 +51,11 @@ def shut(crews: Sequence[Crew]) -> None:
     hold finished work back; without them an edge behind a stage gets what each of its workers is at, and no more.
     """
     for crew in crews:
-        crew.starters.waiting.appendleft(_never)
-        if crew.node.spec.kind == "stage" and crew.node.output is not None:
-            crew.node.output.max_items, crew.node.output.max_cost = sys.maxsize, None
-            crew.node.output.producers.wake_first()
+        for edge in crew.node.inputs:
+            edge.consumers.waiting.appendleft(_never)
+        for edge in crew.node.outputs if crew.node.spec.kind == "stage" else ():
+            edge.max_items, edge.max_cost = sys.maxsize, None
+            edge.producers.wake_first()
 
 
 def _never() -> None:
@@ -85,4 +86,4 @@ def in_attempt(hands: Hands) -> bool:
     """Whether a worker is in user code, on the loop or on a thread. The pause before a retry is none."""
     if hands.crew.executor is not None and any(call.task is hands.task for call in hands.crew.executor.calls):
         return True
-    return bool(place_of_task(hands.task))
+    return hands.task in hands.crew.attempts or bool(place_of_task(hands.task))

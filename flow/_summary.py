@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ._core.meter import State
-from ._core.state import NodeState
+from ._core.node import NodeState
 from ._core.state import State as Moment
 
 Status = Literal["completed", "drained", "suspended", "failed"]
@@ -98,8 +98,8 @@ def _node(node: NodeState) -> NodeSummary:
     meter = node.meter
     total = sum(meter.seconds.values())
     return NodeSummary(
-        taken=meter.taken,
-        emitted=meter.emitted,
+        taken=sum(edge.taken for edge in node.inputs),
+        emitted=sum(edge.put_count for edge in node.outputs) if node.outputs else meter.steps,
         dropped=dict(meter.dropped),
         lost=dict(meter.lost),
         retried=meter.retried,
@@ -107,6 +107,6 @@ def _node(node: NodeState) -> NodeSummary:
         failures=dict(meter.failures),
         shares={state: spent / total if total else 0.0 for state, spent in meter.seconds.items()},
         seconds=total,
-        depth=0 if node.input is None else len(node.input),
-        high_water=0 if node.input is None else node.input.high_water,
+        depth=sum(len(edge) for edge in node.inputs),
+        high_water=max((edge.high_water for edge in node.inputs), default=0),
     )

@@ -19,18 +19,26 @@ _PROMOTED = ((int, float), (int, complex), (float, complex))
 
 def hints_of(function: Any) -> tuple[Any, Any]:
     """Read the type of the first parameter and of the result, ``UNTYPED`` where there is none."""
-    named = isinstance(function, types.FunctionType | types.MethodType)
-    target: Any = function if named else getattr(cast("type[Any]", type(function)), "__call__", None)  # noqa: B004 - the method, unbound
-    try:
-        hints = typing.get_type_hints(target, include_extras=False)
-    except (NameError, TypeError):
-        return UNTYPED, UNTYPED
+    target, hints = _called(function), _hints(function)
     code = getattr(target, "__code__", None)
     names = code.co_varnames[: code.co_argcount] if code else ()
     if names and (names[0] == "self" or isinstance(target, types.MethodType)):
         names = names[1:]
     first = hints.get(names[0], UNTYPED) if names else UNTYPED
     return first, _result(hints.get("return", UNTYPED))
+
+
+def _called(function: Any) -> Any:
+    """What runs when this is called: a function itself, or the method of an object, unbound."""
+    named = isinstance(function, types.FunctionType | types.MethodType)
+    return function if named else getattr(cast("type[Any]", type(function)), "__call__", None)  # noqa: B004 - the method, unbound
+
+
+def _hints(function: Any) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(_called(function), include_extras=False)
+    except (NameError, TypeError):
+        return {}
 
 
 def drawn_by(source: Any) -> Any:
@@ -57,15 +65,35 @@ def _result(hint: Any) -> Any:
     for member in members:
         if member is Filtered:
             continue
-        inner = get_args(member)[0] if get_origin(member) in (Many, Failed) else member
-        if inner not in kept:
-            kept.append(inner)
-    if not kept:
+        kept.append(get_args(member)[0] if get_origin(member) in (Many, Failed) else member)
+    return united(kept) if kept else UNTYPED
+
+
+def united(hints: Sequence[Any]) -> Any:
+    """Type of a value that has one of these types; ``UNTYPED`` where one of several says nothing."""
+    kept: list[Any] = []
+    for hint in hints:
+        if hint not in kept:
+            kept.append(hint)
+    if len(kept) > 1 and any(untyped(hint) for hint in kept):
         return UNTYPED
-    result = kept[0]
-    for member in kept[1:]:
-        result = result | member
-    return result
+    return kept[0] if len(kept) == 1 else Union[tuple(kept)]  # noqa: UP007 - made at run time
+
+
+def may_give_many(function: Any) -> bool:
+    """Whether a function may give more than one output for an input, as far as its hints tell."""
+    hint = _hints(function).get("return", UNTYPED)
+    while get_origin(hint) in (Coroutine, Awaitable):
+        hint = get_args(hint)[-1]
+    members = get_args(hint) if get_origin(hint) in _UNIONS else (hint,)
+    return any(untyped(member) or Many in (member, get_origin(member)) for member in members)
+
+
+def literals(hint: Any) -> list[Any]:
+    """The values a literal hint allows; none where it is another."""
+    members = get_args(hint) if get_origin(hint) in _UNIONS else (hint,)
+    plain = [_plain(member) for member in members]
+    return [value for member in plain for value in get_args(member)] if all(get_origin(m) is Literal for m in plain) else []
 
 
 def assignable(given: Any, wanted: Any) -> bool:

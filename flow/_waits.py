@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ._core.meter import State as Doing
+from ._core.node import NodeState
 from ._core.pools import Request
-from ._core.state import NodeState, State
+from ._core.state import State
 from ._lane import Lane
 from ._park import Parker
 from ._workers.hands import Hands
@@ -119,7 +120,7 @@ class Waits:
 
     def lacking(self, request: Request) -> list[str]:
         """Pools that have not what is asked for."""
-        return [pool for pool, units in request.needs.items() if self._state.pools.free[pool] < units]
+        return [pool for pool, units in request.needs.items() if self._state.pools.free.get(pool, units) < units]
 
     def _moves_itself(self, waiters: Waiters, deadlines: bool) -> bool:
         if waiters.doing == "work" or (deadlines and waiters.timed):
@@ -150,6 +151,8 @@ class Waits:
         if any(self._of.get(owner(other)) not in moving for other in ahead if owner(other) in self._of):
             return False
         for pool, units in request.needs.items():
+            if pool in pools.rates:
+                continue  # a start comes due by itself
             may_return = sum(held for holder, held in self.holders(pool) if holder in moving)
             if pools.free[pool] + may_return < units:
                 return False

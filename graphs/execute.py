@@ -11,8 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flow import LoopLag, Plan, Run
-from flow.trace import PerfettoWriter
+from flow import Plan, Run
+from flow.trace import LoopLag, PerfettoWriter
 from graphs.interrupts import interruptible
 from graphs.program import Phase, Program
 from graphs.run_folder import RunFolder

@@ -1,4 +1,4 @@
-"""What an interrupt does to a program: the first suspends the graph under way, the second aborts it, the third ends the process.
+"""What an interrupt does: the first suspends the graph under way, the second aborts it, the third ends the process.
 
 Also for SIGTERM. Whatever hangs, a process that was interrupted twice comes to its end, with status 130.
 """

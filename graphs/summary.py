@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from flow import LoopLag, Summary
+from flow import Summary
+from flow.trace import LoopLag
 from graphs.program import Program
 from graphs.run_folder import RunFolder
 

@@ -11,8 +11,8 @@ from .._errors import BudgetExceeded
 from .._policy import Drop, Emit, Retry
 from .._spec import NodeSpec
 
-Outcome = Literal["kept", "marked", "filtered", "failed"]
-"""``kept`` goes on, ``marked`` too but stands for a failure; ``filtered`` is dropped on purpose, ``failed`` for an error."""
+Outcome = Literal["marked", "filtered", "failed"]
+"""``marked`` goes on but stands for a failure; ``filtered`` is dropped on purpose, ``failed`` for an error."""
 
 
 class Spending:
@@ -37,12 +37,14 @@ class Spending:
         self._reason = ""
         self.holds_tickets = False
 
+    def kept(self, count: int = 1) -> None:
+        """So many items or groups went on as they should."""
+        self._count += count
+        self._fruitless = 0
+
     def record(self, outcome: Outcome, reason: str = "") -> None:
-        """An item or a group came to its end here; ``reason`` says why, where it was not kept."""
+        """An item or a group came to its end here otherwise; ``reason`` says why."""
         self._count += 1
-        if outcome == "kept":
-            self._fruitless = 0
-            return
         self._reason = reason or self._reason
         self._fruitless = 0 if outcome == "marked" else self._fruitless + 1
         if outcome != "filtered" and self._limit is not None:

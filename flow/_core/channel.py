@@ -1,14 +1,14 @@
 """A bounded edge: lease, then settle; wait for room, then put. Synchronous; the waiting is the shell's.
 
-An item is in the buffer or leased. Room is freed when an item is leased; a lease that is given back returns to its old
+An item is in the buffer or leased. Room is freed when an item is leased; an item that is given back returns to its old
 place even if the edge is full by then, so giving back can never fail.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from .item import Item, Lease, Wake
+from .item import Item, Wake
 
 
 class Line:
@@ -53,31 +53,30 @@ class Channel:
         max_items: bound in items.
         max_cost: bound in cost, ``None`` for none.
         producers: the line for room.
-        on_item: called when an item arrives or comes back, and when the edge closes; set by the one consumer that waits.
-        buffer: items with their positions, oldest first. To look at.
+        consumers: the line for items; its first is told when one arrives or comes back, and when the edge ends.
+        buffer: items, oldest first. To look at.
         put_count: items ever put.
+        taken: items leased so far and not given back.
+        out: items on a lease, by position.
         high_water: most items in the buffer so far.
     """
 
     __slots__ = (
-        "_cost", "_history", "_leased", "_measure", "_positions", "buffer", "closed", "high_water", "max_cost",
-        "max_items", "name", "on_item", "producers", "put_count",
+        "_cost", "_measure", "buffer", "closed", "consumers", "high_water", "max_cost", "max_items", "name", "out",
+        "producers", "put_count", "taken",
     )  # fmt: skip
 
     def __init__(
         self, name: str, max_items: int, max_cost: float | None = None, measure: Callable[[Any], float] | None = None
     ) -> None:
         self.name, self.max_items, self.max_cost = name, max_items, max_cost
-        self.producers = Line()
-        self.on_item: Wake | None = None
+        self.producers, self.consumers = Line(), Line()
         self.closed = False
-        self.put_count = self.high_water = 0
-        self.buffer: deque[tuple[int, Item]] = deque()
+        self.put_count = self.taken = self.high_water = 0
+        self.out: dict[int, Item] = {}
+        self.buffer: deque[Item] = deque()
         self._measure = measure
         self._cost = 0.0
-        self._leased = 0
-        self._positions = 0
-        self._history: dict[int, tuple[int, int]] = {}  # position -> (attempt, retries) of what was given back
 
     def __len__(self) -> int:
         return len(self.buffer)
@@ -85,7 +84,7 @@ class Channel:
     @property
     def leased(self) -> int:
         """Items out on a lease."""
-        return self._leased
+        return len(self.out)
 
     @property
     def cost(self) -> float:
@@ -95,17 +94,12 @@ class Channel:
     @property
     def ended(self) -> bool:
         """Whether no item will come: closed, empty, and no lease out that could come back."""
-        return self.closed and not self.buffer and not self._leased
-
-    @property
-    def waiting(self) -> Sequence[Item]:
-        """Items in the buffer, oldest first."""
-        return [item for _, item in self.buffer]
+        return self.closed and not self.buffer and not self.out
 
     @property
     def oldest(self) -> int | None:
         """Position of the first item in the buffer."""
-        return self.buffer[0][0] if self.buffer else None
+        return self.buffer[0].position if self.buffer else None
 
     def fits(self, items: Sequence[Item]) -> bool:
         """Whether there is room for all of these. What could never fit is let into an empty edge."""
@@ -117,79 +111,99 @@ class Channel:
         return self.max_cost is None or self._cost + cost <= self.max_cost
 
     @property
-    def takes_one(self) -> bool:
-        """Whether one more item has room at once: nobody waits in line, and no cost has to be looked at."""
-        return not self.producers.waiting and self.max_cost is None and len(self.buffer) < self.max_items
-
-    def put_one(self, item: Item) -> None:
-        """``put`` for one item where there is no cost; what every plain hand-over goes through."""
-        assert not self.closed, f"{self.name} is closed"
-        self.buffer.append((self._positions, item))
-        self._positions += 1
-        self.put_count += 1
-        if len(self.buffer) > self.high_water:
-            self.high_water = len(self.buffer)
-        if self.on_item is not None:
-            self.on_item()
+    def room(self) -> int:
+        """How many items of no cost may be put at once by somebody who does not stand in line."""
+        return 0 if self.producers.waiting or self._measure is not None else self.max_items - len(self.buffer)
 
     def put(self, items: Sequence[Item]) -> None:
         """Add items at the end. The caller has seen that they fit, in the same moment."""
         assert not self.closed, f"{self.name} is closed"
+        position = self.put_count
         for item in items:
-            self.buffer.append((self._positions, item))
-            self._positions += 1
+            item.position, item.attempt, item.retries = position, 0, 0
+            position += 1
+            self.buffer.append(item)
             self._cost += self._cost_of(item)
-        self.put_count += len(items)
+        self.added(len(items))
+
+    def added(self, count: int) -> None:
+        """So many items are at the end of the buffer, their positions following on ``put_count``: count them."""
+        self.put_count += count
         if len(self.buffer) > self.high_water:
             self.high_water = len(self.buffer)
-        self._notify()
+        if self.consumers.waiting:
+            self.consumers.waiting[0]()
 
-    def take(self, index: int = 0) -> Lease:
+    def take(self, index: int = 0) -> Item:
         """Lease the item at this index of the buffer."""
         if index == 0:
-            position, item = self.buffer.popleft()
+            item = self.buffer.popleft()
         else:
-            position, item = self.buffer[index]
+            item = self.buffer[index]
             del self.buffer[index]
         if self._measure is not None:
             self._cost = self._cost - self._measure(item.value) if self.buffer else 0.0  # no rounding outlives an empty edge
-        self._leased += 1
+        item.leased = True
+        self.out[item.position] = item
+        self.taken += 1
         if self.producers.waiting:
             self.producers.waiting[0]()
-        if not self._history:
-            return Lease(item, position, 0)
-        return Lease(item, position, *self._history.pop(position, (0, 0)))
+        return item
 
-    def settle(self, lease: Lease) -> None:
+    def went(self, count: int) -> None:
+        """So many items of no cost left the head of the buffer and are settled, all in one moment: count them."""
+        self.taken += count
+        if self.producers.waiting:
+            self.producers.waiting[0]()
+        if self.closed and self.ended:
+            self.consumers.wake_first()
+
+    def settle(self, item: Item) -> None:
         """The attempt is over and the item with it."""
-        self._end(lease)
-        if self.closed and not self._leased and not self.buffer:
-            self._notify()
+        self._end(item)
+        if self.closed and not self.out and not self.buffer:
+            self.consumers.wake_first()
 
-    def give_back(self, lease: Lease) -> None:
+    def give_back(self, item: Item) -> None:
         """The attempt is over and the item is not: it returns to its old place, one attempt older."""
-        self._end(lease)
-        self._history[lease.position] = (lease.attempt + 1, lease.retries)
+        self._end(item)
+        self.taken -= 1
+        item.attempt += 1
         index = 0
-        while index < len(self.buffer) and self.buffer[index][0] < lease.position:
+        while index < len(self.buffer) and self.buffer[index].position < item.position:
             index += 1
-        self.buffer.insert(index, (lease.position, lease.item))
-        self._cost += self._cost_of(lease.item)
-        self._notify()
+        self.buffer.insert(index, item)
+        self._cost += self._cost_of(item)
+        self.consumers.wake_first()
 
     def close(self) -> None:
         """No item will be put any more."""
         self.closed = True
-        self._notify()
+        self.consumers.wake_first()
 
-    def _end(self, lease: Lease) -> None:
-        assert lease.open, f"{self.name}: a lease can end only once"
-        lease.open = False
-        self._leased -= 1
+    def resume(self, items: Iterable[Item], put_count: int, high_water: int, *, closed: bool) -> None:
+        """Go on from a snapshot: an empty edge gets what was on it."""
+        self.buffer.extend(items)
+        self._cost = sum(map(self._cost_of, self.buffer))
+        self.put_count, self.taken = put_count, put_count - len(self.buffer)
+        self.high_water, self.closed = high_water, closed
+
+    def stop_waiting_to_put(self, wake: Wake) -> None:
+        """Leave the line for room, served or cancelled. The next is woken where there is still room."""
+        self.producers.waiting.remove(wake)
+        if self.producers.waiting and (len(self.buffer) < self.max_items or not self.buffer):
+            self.producers.waiting[0]()
+
+    def stop_waiting_to_take(self, wake: Wake) -> None:
+        """Leave the line for items, served or cancelled. The next is woken where there is something to see."""
+        self.consumers.waiting.remove(wake)
+        if self.consumers.waiting and (self.buffer or self.closed):
+            self.consumers.waiting[0]()
+
+    def _end(self, item: Item) -> None:
+        assert item.leased, f"{self.name}: a lease can end only once"
+        item.leased = False
+        del self.out[item.position]
 
     def _cost_of(self, item: Item) -> float:
         return self._measure(item.value) if self._measure else 0.0
-
-    def _notify(self) -> None:
-        if self.on_item is not None:
-            self.on_item()

@@ -1,17 +1,46 @@
 """The one owner of staleness: how many groups may be open (tickets), and which finished group a step may take (selector).
 
-Tickets. With ``B`` groups a step and ``max_lag = L`` there are ``(L + 1) * B`` tickets. A group takes one when it is opened
-and returns it once: when it is dropped, or when it was trained and the weights of that step are in force.
+Tickets. With ``B`` groups a step and a depth of ``D`` there are ``(D + 1) * B`` tickets; the depth is ``max_lag`` unless it is
+given. A group takes one when it is opened and returns it once: when it is dropped, or when it was trained and the weights of
+that step are in force.
 
 Selector. Tickets bound how much is in flight, not how old it gets: a slow group may be overtaken by others again and again.
 A step may take a finished group only if afterwards, for every later step ``d``, the groups that must be trained by ``d``
 still fit into the places left up to ``d``. Otherwise it waits for one that must go now.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from .._limits import Freshness
 from .item import Wake
+
+
+def tickets_of(freshness: Freshness, per_step: int) -> int:
+    """Number of tickets."""
+    depth = freshness.max_lag if freshness.depth is None else freshness.depth
+    return (depth + 1) * per_step
+
+
+@dataclass(frozen=True)
+class Tickets:
+    """Moment of an admission.
+
+    Attributes:
+        step: steps completed.
+        in_force: newest version that readers have.
+        holding: version of the value by birth, of groups that hold a ticket; ``None`` while members run.
+        trained: step that trained it by birth, of groups whose step is not in force.
+        num_trained: groups ever trained.
+        dropped: tickets returned by drops.
+    """
+
+    step: int
+    in_force: int
+    holding: dict[int, int | None]
+    trained: dict[int, int]
+    num_trained: int
+    dropped: int
 
 
 class Admission:
@@ -23,7 +52,8 @@ class Admission:
         step: steps completed, which is the newest version trained.
         in_force: newest version that readers have.
         dropped: tickets returned by drops.
-        on_ticket: called when a ticket came back; set by the repeat node's worker.
+        listeners: called when a ticket came back, or a group changed that a choice waits for; the workers of the repeat and of
+            the sink.
     """
 
     def __init__(
@@ -35,9 +65,9 @@ class Admission:
         cell: str = "",
     ) -> None:
         self.freshness, self.per_step, self.cell = freshness, per_step, cell
-        self.capacity = (freshness.max_lag + 1) * per_step
+        self.capacity = tickets_of(freshness, per_step)
         self.step = self.in_force = self.dropped = 0
-        self.on_ticket: Wake | None = None
+        self.listeners: list[Wake] = []
         self._target = None if steps is None else steps * per_step
         self._version_of = version_of
         self._holding: dict[int, int | None] = {}  # birth -> version of its value, None while members run
@@ -161,6 +191,22 @@ class Admission:
                 latest = min(latest, later)
         return latest
 
+    def changed(self) -> None:
+        """An open group became younger, so that another may go before it."""
+        self._notify()
+
+    def moment(self, given_back: Mapping[int, int | None]) -> "Tickets":
+        """What a snapshot needs. ``given_back``: the groups of the step under way, which it has not taken then."""
+        return Tickets(
+            self.step, self.in_force, {**self._holding, **given_back}, dict(self._trained), self._num_trained, self.dropped
+        )
+
+    def resume(self, moment: "Tickets") -> None:
+        """Go on from a snapshot."""
+        self.step, self.in_force, self.dropped = moment.step, moment.in_force, moment.dropped
+        self._holding, self._trained = dict(moment.holding), dict(moment.trained)
+        self._num_trained = moment.num_trained
+
     def _notify(self) -> None:
-        if self.on_ticket is not None:
-            self.on_ticket()
+        for wake in self.listeners:
+            wake()

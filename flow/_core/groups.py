@@ -82,12 +82,19 @@ class Groups:
         self.open[birth] = OpenGroup(origin, size)
         return [Item(origin.value, (*origin.path, index), birth, index, 0, origin.version) for index in range(size)]
 
-    def dispatched(self, birth: int, member: int, version: int) -> None:
-        """An attempt at a member began; this is the oldest version that goes into it."""
+    def dispatched(self, birth: int, member: int, version: int) -> bool:
+        """An attempt at a member began; this is the oldest version that goes into it.
+
+        Returns:
+            Whether the group is younger than before, as when its oldest member is made again.
+        """
         group = self.open.get(birth)
-        if group is not None:
-            group.versions[member] = version
-            group.version = min(group.versions.values())
+        if group is None:
+            return False
+        before = group.version
+        group.versions[member] = version
+        group.version = min(group.versions.values())
+        return before is not None and group.version > before
 
     def report(self, item: Item, failure: Failure | None) -> Closed | None:
         """A member ended: with a value, or with a failure (or a value that is marked as one)."""

@@ -1,17 +1,19 @@
-"""An item on its way, and the lease of one attempt on it."""
+"""An item on its way, which is also the lease of the attempt under way at it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 Wake = Callable[[], None]
 
 
-@dataclass(slots=True)
-class Item:
-    """A value with its identity. Never changed once made: each stage makes new ones.
+class Item(msgspec.Struct, eq=False):
+    """A value with its identity, in exactly one place: a buffer, leased by one attempt, or a node's state.
 
-    Not a frozen dataclass, since those take three times as long to make, and one is made for every hand-over.
+    Who it is never changes: ``path``, ``birth``, ``member`` and ``retry`` are those it was made with. What it carries changes
+    in the one moment in which an attempt at it is committed: where a stage makes one value of one, the item itself travels on.
+    A struct of C, since one is made or changed for every hand-over.
 
     Attributes:
         value: what the stages see.
@@ -21,6 +23,11 @@ class Item:
         retry: recorded failures so far.
         version: version of the cell at the oldest dispatch that went into the value; ``None`` before any.
         failed: the reason, where the value stands for a failure.
+        position: its place on the edge, to which it returns when an attempt is given up.
+        attempt: executions of this retry at this node before.
+        retries: recorded failures at this node before, which its policy counts.
+        seen: version of the cell when the attempt under way began; ``None`` where the node reads none.
+        leased: whether an attempt is under way.
     """
 
     value: Any
@@ -30,38 +37,22 @@ class Item:
     retry: int = 0
     version: int | None = None
     failed: str | None = None
+    position: int = 0
+    attempt: int = 0
+    retries: int = 0
+    seen: int | None = None
+    leased: bool = False
 
     def derive(self, value: Any, version: int | None, failed: str | None = None) -> "Item":
         """Make the item a stage made of this one."""
         return Item(value, self.path, self.birth, self.member, self.retry, version, failed)
 
     def retried(self) -> "Item":
-        """Make the item to try again after a recorded failure. What its value is made of stays as it is."""
-        return Item(self.value, self.path, self.birth, self.member, self.retry + 1, self.version, self.failed)
+        """Make the item to try again after a recorded failure, on the same lease; executions count from 0 again.
 
-
-@dataclass(slots=True, eq=False)
-class Lease:
-    """One attempt's hold on an item. It ends in exactly one of settle, drop or give back.
-
-    Attributes:
-        item: the input.
-        position: its place on the edge, to which it returns when the attempt is given up.
-        attempt: executions of this retry before.
-        retries: recorded failures at this node before, which its policy counts.
-        version: version of the cell when the attempt began; ``None`` where the node reads none.
-        open: False once ended.
-    """
-
-    item: Item
-    position: int
-    attempt: int
-    retries: int = 0
-    version: int | None = None
-    open: bool = True
-
-    def retry(self) -> None:
-        """The attempt failed and is repeated with a higher retry number, so that executions count from 0 again."""
-        self.item = self.item.retried()
-        self.attempt = 0
-        self.retries += 1
+        A new one, since a context of the failed attempt may still be around and must not change its key.
+        """
+        again = Item(self.value, self.path, self.birth, self.member, self.retry + 1, self.version, self.failed)
+        again.position, again.retries, again.seen, again.leased = self.position, self.retries + 1, self.seen, self.leased
+        self.leased = False
+        return again

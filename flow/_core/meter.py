@@ -13,9 +13,8 @@ class Meter:
     """What happened at a node so far.
 
     Attributes:
-        taken: inputs leased and not given back.
         finished: inputs whose attempt was committed.
-        emitted: outputs put on the edge behind it.
+        steps: of a collecting sink, steps completed.
         dropped: inputs dropped, by reason.
         lost: values given up inside the node (a barrier's members), by reason.
         retried: failures followed by a retry.
@@ -24,9 +23,8 @@ class Meter:
         seconds: worker seconds by state.
     """
 
-    taken: int = 0
     finished: int = 0
-    emitted: int = 0
+    steps: int = 0
     dropped: Counter[str] = field(default_factory=Counter[str])
     lost: Counter[str] = field(default_factory=Counter[str])
     retried: int = 0

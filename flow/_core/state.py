@@ -1,67 +1,25 @@
 """The whole moment of a running graph, and every transition on it. Synchronous: between two calls nothing is half done."""
 
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from .._plan import Plan
 from .._policy import Failure
-from .._spec import NodeSpec
-from .budget import Spending
 from .cell import Cell
 from .channel import Channel
+from .fans import fan_of
 from .freshness import Admission
 from .groups import Closed, Groups
-from .item import Item, Lease, Wake
-from .meter import Meter
+from .item import Item, Wake
+from .node import NodeState
 from .pools import Pools
-
-
-class NodeState:
-    """One node of a running graph.
-
-    Attributes:
-        spec: its declaration.
-        depth: distance from the sources.
-        input: edge before it, ``None`` for a source.
-        output: edge behind it, ``None`` for a sink.
-        meter: its counts and times.
-        budget: whether it still gets anywhere.
-        groups: the pair's groups, for a repeat, a group, and every node between.
-        admission: for a repeat, its group and every node behind it up to the sink of a feedback edge with freshness.
-        cell: what the node reads.
-        ready: for a group, closed groups that wait for room.
-        complete: whether its line has all it was asked for, so that what is still on its way is surplus.
-        turns: for a stage that keeps order, positions of the leases out.
-        on_turn: called when one of them ended; set by the node's workers.
-    """
-
-    __slots__ = (
-        "admission", "budget", "cell", "complete", "depth", "groups", "input", "meter", "on_turn", "output",
-        "ready", "spec", "turns",
-    )  # fmt: skip
-
-    def __init__(self, spec: NodeSpec, depth: int) -> None:
-        self.spec, self.depth = spec, depth
-        self.input: Channel | None = None
-        self.output: Channel | None = None
-        self.meter = Meter()
-        self.budget = Spending(spec)
-        self.groups: Groups | None = None
-        self.admission: Admission | None = None
-        self.cell: Cell | None = None
-        self.ready: deque[Item] = deque()
-        self.complete = False
-        self.turns: set[int] = set()
-        self.on_turn: Wake | None = None
 
 
 class State:
     """All nodes, edges, pools, cells and groups.
 
     Attributes:
-        commits: transitions so far that moved an item; the stall watch looks at it.
-        on_group_dropped: called with the groups and the birth number of a group that was given up, whose members may still
-            be at work; set by the run.
+        on_unwanted: called when items may have become unwanted on which attempts are under way; set by the run.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -69,10 +27,9 @@ class State:
         depths = spec.depths()
         self.plan = plan
         self.nodes: dict[str, NodeState] = {name: NodeState(node, depths[name]) for name, node in spec.nodes.items()}
-        self.pools = Pools(spec.pools)
+        self.pools = Pools(spec.pools, spec.rates)
         self.cells: dict[str, Cell] = {name: Cell(name) for name in spec.cells}
-        self.commits = 0
-        self.on_group_dropped: Callable[[Groups, int], None] | None = None
+        self.on_unwanted: Wake | None = None
         self._connect(plan)
         self._pair(plan)
         self._admit(plan)
@@ -82,9 +39,14 @@ class State:
             bound = plan.capacities[edge.name]
             assert bound.items is not None
             channel = Channel(edge.name, bound.items, bound.cost, bound.measure)
-            self.nodes[edge.source].output = channel
-            self.nodes[edge.target].input = channel
-        for node in self.nodes.values():
+            self.nodes[edge.source].outputs.append(channel)
+            self.nodes[edge.target].inputs.append(channel)
+        meeting = plan.spec.sources_that_meet()
+        for name, node in self.nodes.items():
+            node.input = node.inputs[0] if node.inputs else None
+            node.output = node.outputs[0] if node.outputs else None
+            node.fan = fan_of(node.spec, node.inputs, node.outputs)
+            node.prefix = (meeting.index(name),) if name in meeting else ()
             if node.spec.reads is not None:
                 node.cell = self.cells[node.spec.reads]
 
@@ -92,7 +54,7 @@ class State:
         for name, node in self.nodes.items():
             if node.spec.kind == "group":
                 groups = Groups(node.spec.missing)
-                for inside in self._back_to(plan, name):
+                for inside in plan.spec.path(name):
                     self.nodes[inside].groups = groups
 
     def _admit(self, plan: Plan) -> None:
@@ -100,8 +62,8 @@ class State:
             collect = plan.spec.nodes[feedback.source].collect
             if feedback.freshness is None or collect is None:
                 continue
-            path = self._back_to(plan, feedback.source)
-            groups = self.nodes[path[-1]].groups
+            path = plan.spec.path(feedback.source)
+            groups = self.nodes[path[0]].groups
             assert groups is not None
 
             def version_of(birth: int, groups: Groups = groups) -> int | None:
@@ -112,119 +74,155 @@ class State:
                 self.nodes[name].admission = admission
                 self.nodes[name].budget.holds_tickets = True
 
-    def _back_to(self, plan: Plan, name: str) -> list[str]:
-        """Names from a node back to the repeat that belongs to it."""
-        target = plan.spec.opener(name)
-        path = [name]
-        while path[-1] != target:
-            path.append(plan.spec.before(path[-1])[0].source)
-        return path
+    @property
+    def commits(self) -> int:
+        """Transitions so far that moved an item; the stall watch looks at it."""
+        moved = 0
+        for node in self.nodes.values():
+            moved += node.meter.finished + node.meter.dropped.total()
+            moved += sum(edge.put_count for edge in node.outputs)
+        return moved
 
-    def lease(self, node: NodeState, index: int = 0) -> Lease:
+    def lease(self, node: NodeState, index: int = 0) -> Item:
         """Begin an attempt: take an item and stamp it with the version in force."""
         assert node.input is not None
-        lease = node.input.take(index)
-        node.meter.taken += 1
-        if node.spec.order == "input":
-            node.turns.add(lease.position)
-        if node.cell is not None:
-            lease.version = node.cell.version
-            stamp = self.stamp(node, lease)
-            if stamp is not None and node.groups is not None and lease.item.member is not None:
-                node.groups.dispatched(lease.item.birth, lease.item.member, stamp)
-        return lease
+        item = node.input.take(index)
+        if node.spec.order == "input" or node.spec.key is not None:
+            node.began(item)
+        if node.cell is None:
+            item.seen = None
+        else:
+            item.seen = node.cell.version
+            stamp = self.stamp(node, item)
+            if stamp is not None and node.groups is not None and item.member is not None:
+                younger = node.groups.dispatched(item.birth, item.member, stamp)
+                if younger and node.admission is not None:
+                    node.admission.changed()
+        return item
 
-    def stamp(self, node: NodeState, lease: Lease) -> int | None:
+    def stamp(self, node: NodeState, item: Item) -> int | None:
         """Version of what this attempt makes: the oldest that went into it, of the cell that bounds its age."""
-        before = lease.item.version
-        if lease.version is None or (node.admission is not None and node.admission.cell != node.spec.reads):
+        before = item.version
+        if item.seen is None or (node.admission is not None and node.admission.cell != node.spec.reads):
             return before
-        return lease.version if before is None else min(before, lease.version)
+        return item.seen if before is None else min(before, item.seen)
 
-    def has_turn(self, node: NodeState, lease: Lease) -> bool:
+    def has_turn(self, node: NodeState, item: Item) -> bool:
         """Whether nothing older than this lease is out or waiting, so that its outputs may leave in order."""
         assert node.input is not None
         oldest = node.input.oldest
-        return lease.position == min(node.turns) and (oldest is None or oldest > lease.position)
+        return item.position == min(node.turns) and (oldest is None or oldest > item.position)
 
-    def orphaned(self, node: NodeState, item: Item) -> bool:
-        """Whether an item belongs to a group that is closed already, so that work on it is lost."""
-        return item.member is not None and node.groups is not None and item.birth not in node.groups.open
+    def unwanted(self, node: NodeState, item: Item) -> str:
+        """Why work on an item would be lost; empty where it is wanted."""
+        if node.complete:
+            return "surplus"
+        if item.member is not None and node.groups is not None:
+            return "" if item.birth in node.groups.open else "group closed"
+        if node.admission is not None and node.admission.freshness.late == "drop" and node.admission.too_old(item.version):
+            return "stale"
+        return ""
 
-    def give_back(self, node: NodeState, lease: Lease) -> None:
+    def give_back(self, node: NodeState, item: Item) -> None:
         """End an attempt that was cancelled: the item returns to its place."""
         assert node.input is not None
-        self._end_turn(node, lease)
-        node.input.give_back(lease)
-        node.meter.taken -= 1
+        node.ended(item)
+        node.input.give_back(item)
         node.meter.given_back += 1
 
     def emit(self, node: NodeState, items: Sequence[Item]) -> None:
         """Put items made without an input: by a source, or a retry issued again."""
         assert node.output is not None
         node.output.put(items)
-        node.meter.emitted += len(items)
-        self.commits += 1
 
-    def commit(self, node: NodeState, lease: Lease, outputs: Sequence[Item]) -> None:
+    def commit(self, node: NodeState, item: Item, outputs: Sequence[Item]) -> None:
         """End an attempt that succeeded: the input is settled and the outputs are on the edge, in one step."""
         assert node.input is not None
-        if not outputs and node.output is not None and (lease.item.member is not None or node.admission is not None):
-            self.drop(node, lease, "no output")
+        if not outputs and node.output is not None and (item.member is not None or node.admission is not None):
+            self.drop(node, item, "no output")
             return
-        self._end_turn(node, lease)
-        node.input.settle(lease)
+        node.ended(item)
+        node.input.settle(item)
         node.meter.finished += 1
         if node.output is not None and outputs:
             node.output.put(outputs)
-            node.meter.emitted += len(outputs)
-        self.commits += 1
 
-    def commit_one(self, node: NodeState, lease: Lease, output: Item | None) -> None:
-        """``commit`` of one output, or of none behind a sink, where the node keeps no order and the edge no cost."""
+    def pass_on(self, node: NodeState, item: Item, value: Any) -> None:
+        """``commit`` of one value made of one: the item itself travels on. For no edge with a cost, and no order to keep."""
         assert node.input is not None
-        node.input.settle(lease)
+        assert node.output is not None
+        if item.seen is not None:
+            item.version = self.stamp(node, item)
+        node.input.settle(item)
         node.meter.finished += 1
-        if output is not None:
-            assert node.output is not None
-            node.output.put_one(output)
-            node.meter.emitted += 1
-        self.commits += 1
+        item.value, item.position, item.attempt, item.retries = value, node.output.put_count, 0, 0
+        node.output.buffer.append(item)
+        node.output.added(1)
 
-    def drop(self, node: NodeState, lease: Lease, reason: str, failure: Failure | None = None) -> None:
-        """End an attempt for good: counted by reason, reported to the item's barrier, its ticket returned."""
-        assert node.input is not None
-        self._end_turn(node, lease)
-        node.input.settle(lease)
+    def pass_along(self, node: NodeState) -> Item | None:
+        """Have a node with several edges move one item.
+
+        Returns:
+            The item that went, ``None`` where all have to wait.
+
+        Raises:
+            Exception: what the user's ``by`` of a route raised; nothing was moved.
+        """
+        assert node.fan is not None
+        move = node.fan.choose()
+        if move is None:
+            return None
+        source, targets = move
+        item = source.take()
+        source.settle(item)
+        node.meter.finished += 1
+        for edge, copy in zip(targets, node.fan.copies(item), strict=True):
+            edge.put([copy])
+        node.fan.moved(source)
+        return item
+
+    def drop(
+        self, node: NodeState, item: Item, reason: str, failure: Failure | None = None, edge: Channel | None = None
+    ) -> None:
+        """End an attempt for good: counted by reason, reported to the item's barrier, its ticket returned.
+
+        Args:
+            node: where it was made.
+            item: what it was made at.
+            reason: why, in few words.
+            failure: what the barrier learns; made of the reason where there is none.
+            edge: where the item came from, for a node with several edges before it.
+        """
+        node.ended(item)
+        edge = node.input if edge is None else edge
+        assert edge is not None
+        edge.settle(item)
         node.meter.dropped[reason] += 1
-        self.commits += 1
-        item = lease.item
         if item.member is not None and node.groups is not None:
             self._close(node, node.groups.report(item, failure or Failure(reason, reason)))
         elif node.admission is not None and node.spec.kind != "repeat":
             node.admission.drop(item.birth)
 
-    def open_group(self, node: NodeState, lease: Lease) -> list[Item]:
+    def open_group(self, node: NodeState, item: Item) -> list[Item]:
         """Begin a group from a leased item; the members are to be committed in the same moment."""
         assert node.groups is not None
-        members = node.groups.begin(lease.item, node.spec.size)
+        members = node.groups.begin(item, node.spec.size)
         if node.admission is not None:
             node.admission.opened(members[0].birth)
         return members
 
-    def absorb(self, node: NodeState, lease: Lease) -> None:
+    def absorb(self, node: NodeState, item: Item) -> None:
         """A member reached its barrier."""
         assert node.input is not None
         assert node.groups is not None
-        node.input.settle(lease)
+        node.input.settle(item)
         node.meter.finished += 1
-        self.commits += 1
         late = node.groups.late
-        self._close(node, node.groups.report(lease.item, None))
+        self._close(node, node.groups.report(item, None))
         if node.groups.late > late:
             node.meter.lost["late"] += 1
-        elif lease.item.failed is not None:
-            node.meter.lost[lease.item.failed] += 1
+        elif item.failed is not None:
+            node.meter.lost[item.failed] += 1
 
     def release_ready(self, node: NodeState) -> Item:
         """Put the oldest closed group on the edge; the caller has seen that it fits."""
@@ -237,7 +235,7 @@ class State:
             return
         barrier = next(n for n in self.nodes.values() if n.spec.kind == "group" and n.groups is node.groups)
         if closed.item is not None:
-            barrier.budget.record("kept")
+            barrier.budget.kept()
             barrier.ready.append(closed.item)
             if barrier.admission is not None:
                 barrier.admission.gathered(closed.birth, closed.item.version)
@@ -250,80 +248,95 @@ class State:
             # A group only ages while steps are completed, and at the end of its line it is given up because all is done.
             if closed.reason != "stale" and not barrier.complete:
                 barrier.budget.record("failed", closed.reason)
-            if self.on_group_dropped is not None and node.groups is not None:
-                self.on_group_dropped(node.groups, closed.birth)
-        if barrier.input is not None and barrier.input.on_item is not None:
-            barrier.input.on_item()
+            self._tell_unwanted()
+        if barrier.input is not None:
+            barrier.input.consumers.wake_first()
         if node.groups is not None and node.groups.on_retry is not None:
             node.groups.on_retry()
 
-    def take_for_step(self, node: NodeState, index: int) -> Lease:
+    def take_for_step(self, node: NodeState, index: int) -> Item:
         """A collecting sink takes an item into the step under way."""
-        lease = self.lease(node, index)
+        item = self.lease(node, index)
         if node.admission is not None:
-            node.admission.take(lease.item.birth)
-        return lease
+            node.admission.take(item.birth)
+        return item
 
-    def give_back_step(self, node: NodeState, leases: Sequence[Lease]) -> None:
+    def give_back_step(self, node: NodeState, items: Sequence[Item]) -> None:
         """The step under way was given up: its items return."""
-        for lease in reversed(leases):
-            self.give_back(node, lease)
+        for item in reversed(items):
+            self.give_back(node, item)
             if node.admission is not None:
-                node.admission.give_back(lease.item.birth, lease.item.version)
+                node.admission.give_back(item.birth, item.version)
 
-    def commit_step(self, node: NodeState, leases: Sequence[Lease]) -> None:
+    def commit_step(self, node: NodeState, items: Sequence[Item]) -> None:
         """A step is complete: its items are settled."""
         assert node.input is not None
-        for lease in leases:
-            node.input.settle(lease)
-        node.meter.finished += len(leases)
-        node.meter.emitted += 1
+        for item in items:
+            node.input.settle(item)
+        node.meter.finished += len(items)
+        node.meter.steps += 1
         if node.admission is not None:
-            node.admission.trained([lease.item.birth for lease in leases])
+            node.admission.trained([item.birth for item in items])
             self._give_up_stale(node.admission)
-        self.commits += 1
 
     def _give_up_stale(self, admission: Admission) -> None:
-        """With ``late="drop"`` an open group that is too old already is closed, so that no further member of it starts."""
-        barrier = next((n for n in self.nodes.values() if n.spec.kind == "group" and n.admission is admission), None)
-        if admission.freshness.late == "drop" and barrier is not None and barrier.groups is not None:
-            for birth, group in list(barrier.groups.open.items()):
-                if admission.too_old(group.version):
-                    self._close(barrier, barrier.groups.give_up(birth, "stale"))
+        """With ``late="drop"`` what is too old already is given up wherever it is, so that its ticket is free at once."""
+        if admission.freshness.late != "drop":
+            return
+        for node in self.nodes.values():
+            if node.admission is not admission:
+                continue
+            if node.spec.kind == "group" and node.groups is not None:
+                for birth, group in list(node.groups.open.items()):
+                    if admission.too_old(group.version):
+                        self._close(node, node.groups.give_up(birth, "stale"))
+            elif node.groups is None:  # behind the barrier
+                self._drop_stale(node, admission)
+        self._tell_unwanted()
+
+    def _drop_stale(self, node: NodeState, admission: Admission) -> None:
+        for edge in node.inputs:
+            index = 0
+            while index < len(edge.buffer):
+                if admission.too_old(edge.buffer[index].version):
+                    item = edge.take(index)
+                    edge.settle(item)
+                    node.meter.dropped["stale"] += 1
+                    admission.drop(item.birth)
+                else:
+                    index += 1
 
     def complete(self, sink: NodeState) -> None:
-        """A sink has all its steps. When no other waits for steps, the lines without a number of steps are done too."""
-        name: str | None = sink.spec.name
-        while name is not None:
-            self.nodes[name].complete = True
-            before = self.plan.spec.before(name)
-            name = before[0].source if before else None
-        bounded = [
-            node for node in self.nodes.values() if node.spec.collect is not None and node.spec.collect.steps is not None
-        ]
-        if all(node.complete for node in bounded):
-            for node in self.nodes.values():
-                node.complete = True
+        """A sink has all its steps: so have the nodes whose items reach only such sinks, and, after the last of them, all."""
+        sink.complete = True
+        wanting = {
+            name
+            for name, node in self.nodes.items()
+            if node.spec.collect is not None and node.spec.collect.steps is not None and not node.complete
+        }
+        for name, node in self.nodes.items():
+            reached = self.plan.spec.sinks_of(name)
+            counted = {other for other in reached if self.nodes[other].complete or other in wanting}
+            node.complete = node.complete or not wanting or (bool(counted) and not counted & wanting)
+        self._tell_unwanted()
 
-    def _end_turn(self, node: NodeState, lease: Lease) -> None:
-        if node.spec.order == "input":
-            node.turns.remove(lease.position)
-            if node.on_turn is not None:
-                node.on_turn()
+    def _tell_unwanted(self) -> None:
+        if self.on_unwanted is not None:
+            self.on_unwanted()
 
     def faults(self) -> list[str]:
         """Counts that do not add up, as text; empty when the ledger balances."""
         found: list[str] = []
         for name, node in self.nodes.items():
-            meter = node.meter
-            if node.input is not None:
-                ended = meter.finished + sum(meter.dropped.values()) - self._group_drops(node)
-                if meter.taken != ended + node.input.leased:
-                    found.append(f"{name}: took {meter.taken}, but {ended} ended and {node.input.leased} are out")
-                if node.input.put_count != meter.taken + len(node.input):
-                    found.append(
-                        f"{node.input.name}: {node.input.put_count} put, {meter.taken} taken and {len(node.input)} waiting"
-                    )
+            taken, leased = sum(edge.taken for edge in node.inputs), sum(edge.leased for edge in node.inputs)
+            ended = node.meter.finished + node.meter.dropped.total() - self._group_drops(node)
+            if node.inputs and taken != ended + leased:
+                found.append(f"{name}: took {taken}, but {ended} ended and {leased} are out")
+            found += [
+                f"{edge.name}: {edge.put_count} put, {edge.taken} taken and {len(edge)} waiting"
+                for edge in node.inputs
+                if edge.put_count != edge.taken + len(edge)
+            ]
             if node.admission is not None and node.admission.held > node.admission.capacity:
                 found.append(f"{name}: {node.admission.held} of {node.admission.capacity} tickets are out")
         for pool, size in self.pools.sizes.items():
@@ -335,9 +348,9 @@ class State:
         """Items that are in no terminal state, by place; empty when a run is complete."""
         places: dict[str, int] = {}
         for name, node in self.nodes.items():
-            if node.input is not None:
-                places[node.input.name] = len(node.input)
-                places[f"{name} (leased)"] = node.input.leased
+            for edge in node.inputs:
+                places[edge.name] = len(edge)
+                places[f"{name} (leased)"] = places.get(f"{name} (leased)", 0) + edge.leased
             if node.spec.kind == "group" and node.groups is not None:
                 places[f"{name} (open groups)"] = len(node.groups.open)
                 places[f"{name} (waiting for room)"] = len(node.ready)
@@ -346,4 +359,4 @@ class State:
     @staticmethod
     def _group_drops(node: NodeState) -> int:
         # A barrier counts dropped groups among its drops; they are no inputs of its own.
-        return sum(node.meter.dropped.values()) if node.spec.kind == "group" else 0
+        return node.meter.dropped.total() if node.spec.kind == "group" else 0

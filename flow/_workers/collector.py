@@ -9,8 +9,8 @@ import asyncio
 from typing import Any
 
 from .._core.channel import Channel
-from .._core.item import Lease
-from .._core.state import NodeState
+from .._core.item import Item
+from .._core.node import NodeState
 from .._errors import StageFailed, format_path
 from .hands import Hands
 
@@ -23,41 +23,51 @@ class CollectorWorker:
 
     async def run(self) -> None:
         """Complete steps until there are enough, or the input has ended."""
+        assert self._node.input is not None
+        line = self._node.input.consumers
+        line.join(self._hands.parker)  # always the only consumer: stays in line to hear of items
+        listeners = [] if self._node.admission is None else self._node.admission.listeners
+        listeners.append(self._hands.parker)
+        try:
+            await self._take_steps()
+            await self._discard_rest(self._node.input)
+        finally:
+            listeners.remove(self._hands.parker)
+            line.leave(self._hands.parker)
+
+    async def _take_steps(self) -> None:
         node, collect = self._node, self._node.spec.collect
-        assert node.input is not None
         assert collect is not None
-        node.input.on_item = self._hands.parker
         steps = 0
         while collect.steps is None or steps < collect.steps:
-            leases: list[Lease] = []
+            items: list[Item] = []
             try:
-                await self._fill_step(leases, collect.items)
-                if len(leases) < collect.items and (collect.end == "drop" or not leases):
-                    for lease in leases:
-                        self._state.drop(node, lease, "incomplete step")
+                await self._fill_step(items, collect.items)
+                if len(items) < collect.items and (collect.end == "drop" or not items):
+                    for item in items:
+                        self._state.drop(node, item, "incomplete step")
                     break
-                value = await self._call_collector("finish", self._hands.context(leases[-1]), leases[-1])
+                value = await self._call_collector("finish", self._hands.context(items[-1]), items[-1])
             except BaseException:
-                self._state.give_back_step(node, [lease for lease in leases if lease.open])
+                self._state.give_back_step(node, [item for item in items if item.leased])
                 raise
-            self._state.commit_step(node, leases)
+            self._state.commit_step(node, items)
             steps += 1
             self._hands.host.published(node.spec.name, value)
             if self._hands.cancelled:
                 raise asyncio.CancelledError
         if collect.steps is not None:
             self._hands.host.finished(node)
-        await self._discard_rest(node.input)
 
-    async def _fill_step(self, leases: list[Lease], items: int) -> None:
+    async def _fill_step(self, items: list[Item], wanted: int) -> None:
         node = self._node
         assert node.input is not None
-        while len(leases) < items:
+        while len(items) < wanted:
             index = self._choose(node)
             if index is not None:
-                lease = self._state.take_for_step(node, index)
-                leases.append(lease)
-                await self._call_collector("add", lease.item.value, self._hands.context(lease), lease)
+                item = self._state.take_for_step(node, index)
+                items.append(item)
+                await self._call_collector("add", item.value, self._hands.context(item), item)
                 if self._hands.cancelled:
                     raise asyncio.CancelledError
             elif node.input.closed and not len(node.input):
@@ -73,23 +83,21 @@ class CollectorWorker:
         if node.admission is None:
             return 0 if len(node.input) else None
         while True:
-            waiting = node.input.waiting
+            waiting = node.input.buffer
             stale = next((i for i, item in enumerate(waiting) if node.admission.too_old(item.version)), None)
             if stale is None:
                 return node.admission.choose([(item.birth, item.version) for item in waiting])
             self._state.drop(node, self._state.lease(node, stale), "stale")
 
     async def _call_collector(self, method: str, *arguments: Any) -> Any:
-        *passed, lease = arguments
-        stage, item = self._node.spec.stage, lease.item
+        *passed, item = arguments
+        stage = self._node.spec.stage
         function = stage.add if method == "add" else stage.finish
-        self._hands.lane.enter(
-            "work", f"{method} {format_path(item.path)}", [self._hands.arrow(item.path)], {"call": method, "birth": item.birth}
-        )
+        self._hands.lane.work_on([item.path], {"call": method, "birth": item.birth}, f"{method} {format_path(item.path)}")
         try:
             return await self._hands.call(function, *passed)
         except Exception as error:
-            raise StageFailed(self._node.spec.name, item.path, item.retry, lease.attempt, error) from error
+            raise StageFailed(self._node.spec.name, item.path, item.retry, item.attempt, error) from error
 
     async def _discard_rest(self, channel: Channel) -> None:
         while not channel.ended:

@@ -2,7 +2,7 @@
 
 from .._core.channel import Channel
 from .._core.item import Item
-from .._core.state import NodeState
+from .._core.node import NodeState
 from .._item import Gathered
 from .hands import Hands
 
@@ -19,36 +19,47 @@ class Repeat:
         assert node.input is not None
         assert node.output is not None
         assert groups is not None
-        node.input.on_item = groups.on_retry = self._hands.parker
+        groups.on_retry = self._hands.parker
         if admission is not None:
-            admission.on_ticket = self._hands.parker
+            admission.listeners.append(self._hands.parker)
+        node.input.consumers.join(self._hands.parker)  # always the only consumer: stays in line to hear of items
+        try:
+            await self._open_groups(node.input, node.output)
+        finally:
+            if admission is not None:
+                admission.listeners.remove(self._hands.parker)
+            node.input.consumers.leave(self._hands.parker)
+
+    async def _open_groups(self, channel: Channel, output: Channel) -> None:
+        node, groups, admission = self._node, self._node.groups, self._node.admission
+        assert groups is not None
         while True:
-            if node.complete and len(node.input):
+            if node.complete and channel.buffer:
                 self._state.drop(node, self._state.lease(node), "surplus")
             elif groups.retries:
-                await self._hands.wait_for_room(node.output, [groups.retries[0]])
+                await self._hands.wait_for_room(output, [groups.retries[0]])
                 if groups.retries:
                     self._state.emit(node, [groups.retries.popleft()])
-            elif len(node.input) and (admission is None or admission.may_open):
-                await self._open_group(node, node.output)
-            elif node.input.ended and not groups.open:
+            elif channel.buffer and (admission is None or admission.may_open):
+                await self._open_group(node, output)
+            elif channel.ended and not groups.open:
                 return
             else:
-                waits_for_ticket = bool(len(node.input)) and admission is not None
-                self._hands.lane.enter("ticket" if waits_for_ticket else "input", node.input.name)
+                waits_for_ticket = bool(channel.buffer) and admission is not None
+                self._hands.lane.enter("ticket" if waits_for_ticket else "input", channel.name)
                 await self._hands.parker.wait()
 
     async def _open_group(self, node: NodeState, output: Channel) -> None:
-        lease = self._state.lease(node)
+        item = self._state.lease(node)
         try:
-            await self._hands.wait_for_room(output, [lease.item] * node.spec.size)
+            await self._hands.wait_for_room(output, [item] * node.spec.size)
         except BaseException:
-            self._state.give_back(node, lease)
+            self._state.give_back(node, item)
             raise
-        members = self._state.open_group(node, lease)
-        flows = [self._hands.arrow(path) for path in (lease.item.path, *(member.path for member in members))]
-        self._hands.lane.enter("work", flows=flows, args={"birth": members[0].birth})
-        self._state.commit(node, lease, members)
+        members = self._state.open_group(node, item)
+        paths = [item.path, *(member.path for member in members)]
+        self._hands.lane.work_on(paths, {"birth": members[0].birth})
+        self._state.commit(node, item, members)
         self._hands.lane.enter("input", output.name)
 
 
@@ -67,8 +78,8 @@ class Barrier:
         node = self._node
         assert node.input is not None
         assert node.output is not None
-        node.input.on_item = self._hands.parker
-        node.output.producers.join(self._hands.parker)  # always the only producer: stays in line to hear of room
+        node.input.consumers.join(self._hands.parker)  # always the only one at both ends: stays in line to hear of both
+        node.output.producers.join(self._hands.parker)
         try:
             while not (node.input.ended and not node.ready):
                 if (exceeded := node.budget.exceeded()) is not None:
@@ -77,7 +88,7 @@ class Barrier:
                     self._state.absorb(node, self._state.lease(node))
                 elif node.ready and node.output.fits([node.ready[0]]):
                     item = node.ready[0]
-                    self._hands.lane.enter("work", flows=self._arrows(item), args={"birth": item.birth})
+                    self._hands.lane.work_on(_paths(item), {"birth": item.birth})
                     self._state.release_ready(node)
                     self._hands.host.committed(node.spec.name, [item.value])
                 else:
@@ -87,9 +98,11 @@ class Barrier:
                     await self._hands.parker.wait()
         finally:
             node.output.producers.leave(self._hands.parker)
+            node.input.consumers.leave(self._hands.parker)
 
-    def _arrows(self, item: Item) -> list[int]:
-        """Arrows that end in a gathered group: its members', and its own, which goes on."""
-        gathered: Gathered[object] = item.value
-        size = len(gathered.members) + len(gathered.failures)
-        return [self._hands.arrow(path) for path in (item.path, *((*item.path, index) for index in range(size)))]
+
+def _paths(item: Item) -> list[tuple[int, ...]]:
+    """Arrows that end in a gathered group: its members', and its own, which goes on."""
+    gathered: Gathered[object] = item.value
+    size = len(gathered.members) + len(gathered.failures)
+    return [item.path, *((*item.path, index) for index in range(size))]

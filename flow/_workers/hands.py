@@ -2,20 +2,21 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .._context import Context, Desk, Versioned
-from .._core.channel import Channel, Line
-from .._core.item import Item, Lease
-from .._core.state import NodeState, State
+from .._core.channel import Channel
+from .._core.item import Item
+from .._core.node import NodeState
+from .._core.state import State
 from .._deadlines import Deadlines
-from .._errors import format_path
 from .._executor import Executor
 from .._lane import Lane
 from .._park import Parker
+from .._processes.crew import ProcessCrew
 
 
 class Host(Protocol):
@@ -26,6 +27,11 @@ class Host(Protocol):
     """Whether anybody looks on."""
     number: int
     """Number of the run in its process: runs that share a trace must not share arrows."""
+
+    restarts: Callable[[asyncio.Task[None]], bool]
+    """Whether a worker that was killed is started again, where others of its node are left."""
+    threads: type[Executor]
+    """What runs the calls of nodes on threads."""
 
     def parker(self) -> Parker:
         """Make a parker that is woken when the run ends early."""
@@ -59,41 +65,35 @@ class Crew:
     Attributes:
         node: state of the node.
         deadlines: deadlines of its attempts.
-        executor: its threads; ``None`` where it runs on the loop.
-        draw: for a source, gives the next value or ``END``.
+        executor: its threads; ``None`` where it does not run on threads.
+        processes: its processes; ``None`` where it does not run in processes.
+        values: for a source, what it gives.
         in_hand: for a source, the item it drew that waits for room.
-        starters: workers that want an input, first come first served.
         turns: for a stage that keeps order, who waits to commit which position.
-        members: attempts under way at members of open groups, by the task that makes them.
-        orphans: those tasks of them that were cancelled since their group is closed.
+        attempts: attempts under way, by the task that makes them.
+        pauses: what is in the pause before a retry, in the same way.
+        unwanted: why the attempt of a task was cancelled whose item is wanted no more.
         running: workers that have not ended.
     """
 
     node: NodeState
     deadlines: Deadlines
     executor: Executor | None
-    draw: Callable[[], Any]
+    values: Iterator[Any]
     in_hand: Item | None = None
-    starters: Line = field(default_factory=Line)
     turns: dict[int, Parker] = field(default_factory=dict[int, Parker])
-    members: dict[asyncio.Task[Any], Item] = field(default_factory=dict[asyncio.Task[Any], Item])
-    orphans: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
+    attempts: dict[asyncio.Task[Any], Item] = field(default_factory=dict[asyncio.Task[Any], Item])
+    pauses: dict[asyncio.Task[Any], Item] = field(default_factory=dict[asyncio.Task[Any], Item])
+    unwanted: dict[asyncio.Task[Any], str] = field(default_factory=dict[asyncio.Task[Any], str])
     running: int = 0
+    processes: ProcessCrew | None = None
 
-    def abandon(self, birth: int) -> None:
-        """Cancel the attempts at members of a group that is closed: what they would give is lost."""
-        for task, item in self.members.items():
-            if item.birth == birth and task not in self.orphans:
-                self.orphans.add(task)
+    def give_up_unwanted(self, state: State) -> None:
+        """Cancel the attempts at items that are wanted no more."""
+        for task, item in (*self.attempts.items(), *self.pauses.items()):
+            if task not in self.unwanted and (reason := state.unwanted(self.node, item)):
+                self.unwanted[task] = reason
                 task.cancel()
-
-
-def flow_id(run: int, path: tuple[int, ...]) -> int:
-    """Number that links the slices of one item of one run in a trace."""
-    number = 14695981039346656037
-    for part in (run, *path):
-        number = ((number ^ (part + 1)) * 1099511628211) % 2**64
-    return number
 
 
 class Hands:
@@ -106,6 +106,7 @@ class Hands:
         node: state of the node.
         lane: the worker's time.
         parker: the worker's bed.
+        desk: what the contexts of its attempts share.
     """
 
     def __init__(self, host: Host, crew: Crew, lane: Lane) -> None:
@@ -113,7 +114,7 @@ class Hands:
         self.parker = host.parker()
         spec = self.node.spec
         self._ages = self.node.admission if spec.kind == "sink" else None
-        self._desk = Desk(spec.name, self._read, self._permit, lane.span, lambda row: host.reported(spec.name, row))
+        self.desk = Desk(spec.name, self._read, self._permit, lane.span, lambda row: host.reported(spec.name, row), lane.remote)
 
     def own(self) -> None:
         """The calling task is this worker from now on."""
@@ -121,18 +122,6 @@ class Hands:
         assert task is not None
         self.task: asyncio.Task[Any] = task
         self.lane.own()
-
-    def about(self, lease: Lease) -> tuple[Sequence[int], Mapping[str, Any]]:
-        """Arrows and details of the slice of an attempt."""
-        return [self.arrow(lease.item.path)], lease_arguments(lease)
-
-    def about_path(self, path: tuple[int, ...]) -> tuple[Sequence[int], Mapping[str, Any]]:
-        """Arrows and details of the slice in which an item is drawn."""
-        return [self.arrow(path)], {"item": format_path(path)}
-
-    def arrow(self, path: tuple[int, ...]) -> int:
-        """Number of the arrow through the slices of this item."""
-        return flow_id(self.host.number, path)
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call user code where the node runs. What is asynchronous in it runs on the loop.
@@ -166,12 +155,11 @@ class Hands:
             while not (channel.producers.leads(self.parker) and channel.fits(items)):
                 await self.parker.wait()
         finally:
-            channel.producers.leave(self.parker)
+            channel.stop_waiting_to_put(self.parker)
 
-    def context(self, lease: Lease, deadline: float | None = None) -> Context:
-        item = lease.item
+    def context(self, item: Item, deadline: float | None = None) -> Context:
         lag = self._ages.lag(item.version) if self._ages is not None else None
-        return Context(self._desk, item, lease.attempt, lease.version, lag, deadline)
+        return Context(self.desk, item, item.attempt, item.seen, lag, deadline)
 
     def _read(self) -> Versioned[Any]:
         cell = self.node.cell
@@ -203,18 +191,6 @@ class Hands:
 def is_awaitable(value: Any) -> bool:
     """Whether a call gave something to await. Asks the class, which costs a fifth of ``inspect.isawaitable``."""
     return hasattr(value.__class__, "__await__")
-
-
-def lease_arguments(lease: Lease) -> dict[str, Any]:
-    item = lease.item
-    arguments: dict[str, Any] = {"item": format_path(item.path), "birth": item.birth}
-    if item.member is not None:
-        arguments["member"] = item.member
-    if item.retry:
-        arguments["retry"] = item.retry
-    if lease.version is not None:
-        arguments["version"] = lease.version
-    return arguments
 
 
 async def on_thread(executor: Executor, function: Callable[[], Any]) -> tuple[Any, asyncio.CancelledError | None]:

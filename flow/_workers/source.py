@@ -1,28 +1,23 @@
 """Workers of a source: draw, wait for room, emit."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
+from .._core.channel import Channel
 from .._core.item import Item
 from .._errors import StageFailed
+from .._lane import Stretch
 from .hands import Crew, Hands
 
 END = object()
-"""What ``draw`` gives after the last value: a coroutine cannot raise ``StopIteration``."""
+"""Stands for the end of a source: a coroutine cannot raise ``StopIteration``."""
 
 
-def drawing(source: Any) -> Callable[[], Any]:
-    """Give the function that draws from a source, an object with ``draw`` or an iterable."""
-    draw: Callable[[], Any] = source.draw if hasattr(source, "draw") else iter(source).__next__
-
-    def draw_or_end() -> Any:
-        try:
-            return draw()
-        except StopIteration:
-            return END
-
-    return draw_or_end
+def drawn_from(source: Any) -> Iterator[Any]:
+    """Give the values of a source, an object with ``draw`` or an iterable."""
+    return iter(source.draw, END) if hasattr(source, "draw") else iter(source)
 
 
 async def run_source(hands: Hands) -> None:
@@ -30,9 +25,13 @@ async def run_source(hands: Hands) -> None:
     node, crew = hands.node, hands.crew
     assert node.output is not None
     while crew.in_hand is not None or not node.complete:
+        if crew.in_hand is None and crew.executor is None and node.output.room > 0:
+            if not _fill(hands, node.output):
+                return
+            continue
         if crew.in_hand is None:
-            count = node.meter.emitted
-            hands.lane.work(hands.about_path, (count,))
+            count = node.output.put_count
+            hands.lane.work_on([(*node.prefix, count)], {"item": str(count)})
             try:
                 if crew.executor is None:
                     _draw(crew, count)
@@ -49,7 +48,40 @@ async def run_source(hands: Hands) -> None:
         crew.in_hand = None
 
 
+def _fill(hands: Hands, channel: Channel) -> bool:
+    """Draw and emit while there is room, in one step of the loop.
+
+    Returns:
+        Whether there may be more.
+    """
+    buffer, lane, room = channel.buffer, hands.lane, channel.room
+    first = count = channel.put_count
+    prefix = hands.node.prefix
+    began = lane.clock()
+    stretch, last, quick = lane.stretch(began, (*prefix, count)), began, 0
+    try:
+        for value in islice(hands.crew.values, room):
+            buffer.append(Item(value, (*prefix, count) if prefix else (count,), count, None, 0, None, None, count))
+            if stretch is not None:
+                now = lane.clock()
+                if now - last > Stretch.QUICK_S:
+                    stretch.slow((*prefix, count), last, now, quick, (*prefix, count + 1))
+                    quick = 0
+                else:
+                    quick += 1
+                last = now
+            count += 1
+    except Exception as error:
+        raise StageFailed(hands.node.spec.name, (count,), 0, 0, error) from error
+    finally:
+        if count > first:
+            channel.added(count - first)
+            if stretch is not None:
+                lane.end_stretch(stretch.end(last, quick))
+    return count - first == room
+
+
 def _draw(crew: Crew, count: int) -> None:
     """Draw into the hand: a worker that is cancelled while a thread draws must not lose what it drew."""
-    value = crew.draw()
-    crew.in_hand = None if value is END else Item(value, (count,), count)
+    value = next(crew.values, END)
+    crew.in_hand = None if value is END else Item(value, (*crew.node.prefix, count), count)

@@ -6,32 +6,20 @@ sink is the exception: its effect is outside and done, so an item it came to the
 """
 
 import asyncio
-import traceback
-from dataclasses import dataclass
 from typing import Any, cast
 
 from .._core.budget import Outcome
-from .._core.item import Item, Lease
+from .._core.item import Item
 from .._core.pools import Request
-from .._errors import CancelledInside, DeadlineExceeded, StageFailed
+from .._errors import CancelledInside, DeadlineExceeded, StageFailed, WorkerDied
 from .._item import Failed, Filtered, Many
 from .._policy import Drop, Emit, Failure, OnError, Retry
+from .burst import SPECIAL, Burst, Raised, Unwanted
 from .hands import Hands, is_awaitable
 
 
-@dataclass(frozen=True)
-class _Raised:
-    """An attempt ended in this error."""
-
-    error: BaseException
-
-
-class _Orphaned:
-    """An attempt was cancelled, or is not repeated, since its group is closed."""
-
-
-_SPECIAL = frozenset({Many, Failed, Filtered, Failure, _Raised, _Orphaned})
-"""Outcomes that are not simply handed on."""
+class _Overdue(Exception):
+    """An item that came back must leave before the one in hand, and every other worker waits behind it too: do it first."""
 
 
 class Stage:
@@ -39,83 +27,131 @@ class Stage:
 
     def __init__(self, hands: Hands) -> None:
         self._hands, self._state, self._crew, self._node = hands, hands.state, hands.crew, hands.node
+        assert self._node.input is not None
+        self._input = self._node.input
+        self._item: Item | None = None  # the lease under way
+        self._request: Request | None = None  # pool units held for it
 
     async def run(self) -> None:
         """Handle inputs until they have ended."""
-        node, state, starters = self._node, self._state, self._crew.starters
-        assert node.input is not None
-        channel, at_once, is_sink = node.input, not node.spec.needs, node.output is None
+        if Burst.possible(self._hands):
+            await self._run_in_bursts(Burst(self._hands))
+            return
+        node, channel, is_sink = self._node, self._input, self._node.output is None
+        at_once = not node.spec.needs and node.spec.key is None
         while True:
-            if at_once and channel.buffer and not starters.waiting:
-                lease, request = state.lease(node), None
+            if at_once and channel.buffer and not channel.consumers.waiting:
+                item, request = self._state.lease(node), None
             else:
                 started = await self._start()
                 if started is None:
                     return
-                lease, request = started
-            if node.complete:
-                self._settle_unwanted(lease, request, "surplus")
-                continue
-            if lease.item.member is not None and state.orphaned(node, lease.item):
-                self._settle_unwanted(lease, request, "group closed")
+                item, request = started
+            self._item, self._request = item, request
+            if reason := self._state.unwanted(node, item):
+                self._state.drop(node, item, reason)
+                self._release()
                 continue
             try:
-                outcome = await self._attempt(lease, request)
-                if outcome.__class__ in _SPECIAL or not self._delivered(lease, outcome):
-                    await self._deliver(lease, await self._settled(lease, outcome))
+                outcome = await self._attempt(item)
+                if outcome.__class__ in SPECIAL or not self._delivered(item, outcome):
+                    await self._deliver(await self._settled(outcome))
+                self._release_after_hand_over()
+            except _Overdue:
+                self._give_back()
             except BaseException:
-                if lease.open:
-                    state.give_back(node, lease)
+                self._give_back()
                 raise
             if is_sink and self._hands.cancelled:
                 raise asyncio.CancelledError
 
-    def _delivered(self, lease: Lease, outcome: Any) -> bool:
+    async def _run_in_bursts(self, burst: Burst) -> None:
+        channel, output, parker = self._input, self._node.output, self._hands.parker
+        channel.consumers.join(parker)  # always the only consumer: stays in line to hear of items
+        try:
+            while not channel.ended:
+                special = burst.run()
+                if special is not None:
+                    await self._finish(*special)
+                if self._hands.cancelled:
+                    raise asyncio.CancelledError
+                if burst.long:
+                    await asyncio.sleep(0)
+                if not channel.buffer:
+                    if not channel.ended:
+                        self._hands.lane.enter("input", channel.name)
+                        await parker.wait()
+                elif reason := self._state.unwanted(self._node, channel.buffer[0]):
+                    self._state.drop(self._node, self._state.lease(self._node), reason)
+                elif output is not None and output.room <= 0:
+                    await self._hands.wait_for_room(output, [channel.buffer[0]])
+        finally:
+            channel.stop_waiting_to_take(parker)
+
+    async def _finish(self, item: Item, outcome: Any) -> None:
+        """What is special about an item that ended a stretch: from here on it is an attempt like any other."""
+        self._item = item
+        try:
+            if is_awaitable(outcome):
+                outcome = await self._attempt(item, begun=outcome)
+            if outcome.__class__ in SPECIAL or not self._delivered(item, outcome):
+                await self._deliver(await self._settled(outcome))
+        except BaseException:
+            self._give_back()
+            raise
+
+    def _give_back(self) -> None:
+        self._release()
+        if self._item is not None and self._item.leased:
+            self._state.give_back(self._node, self._item)
+
+    def _release_after_hand_over(self) -> None:
+        """Give pool units back once the worker behind, which was just woken, could ask for them: downstream goes first."""
+        if self._request is not None and self._state.pools.waiting:
+            asyncio.get_running_loop().call_soon(self._state.pools.release, self._request)
+            self._request = None
+        self._release()
+
+    def _release(self) -> None:
+        """Give back pool units; harmless where none are held."""
+        if self._request is not None:
+            self._state.pools.release(self._request)
+            self._request = None
+
+    def _delivered(self, item: Item, outcome: Any) -> bool:
         """Hand a plain result on where nothing has to be waited for; ``False`` to go the long way."""
-        node, item = self._node, lease.item
-        if node.spec.order == "input":
+        node = self._node
+        if node.output is None or node.output.room <= 0 or node.spec.order == "input" or node.spec.key is not None:
             return False
-        output: Item | None = None
-        if node.output is not None:
-            if not node.output.takes_one:
-                return False
-            version = item.version if lease.version is None else self._state.stamp(node, lease)
-            output = Item(outcome, item.path, item.birth, item.member, item.retry, version, item.failed)
-        node.budget.record("kept")
-        self._state.commit_one(node, lease, output)
+        node.budget.kept()
+        self._state.pass_on(node, item, outcome)
         if self._hands.host.watched:
             self._hands.host.committed(node.spec.name, [outcome])
         return True
 
-    def _settle_unwanted(self, lease: Lease, request: Request | None, reason: str) -> None:
-        if request is not None:
-            self._state.pools.release(request)
-        self._state.drop(self._node, lease, reason)
-
-    async def _start(self) -> tuple[Lease, Request | None] | None:
+    async def _start(self) -> tuple[Item, Request | None] | None:
         """Wait for an input and the pool units it needs; ``None`` at the end of the input."""
-        node, line = self._node, self._crew.starters
-        assert node.input is not None
-        if not len(line) and not node.spec.needs and len(node.input):
-            return self._state.lease(node), None
-        line.join(self._hands.parker)
+        channel, parker = self._input, self._hands.parker
+        line = channel.consumers
+        line.join(parker)
         try:
             while True:
-                if line.leads(self._hands.parker):
-                    node.input.on_item = self._hands.parker
-                    if len(node.input):
+                if line.leads(parker):
+                    if self._node.next_index() is not None:
                         request = await self._granted()
-                        if len(node.input):
-                            return self._state.lease(node), request
+                        if (index := self._node.next_index()) is not None:
+                            return self._state.lease(self._node, index), request
                         if request is not None:
                             self._state.pools.release(request)
                         continue
-                    if node.input.ended:
+                    if channel.ended:
                         return None
-                self._hands.lane.enter("input", node.input.name)
-                await self._hands.parker.wait()
+                self._hands.lane.enter("input", channel.name)
+                await parker.wait()
         finally:
-            line.leave(self._hands.parker)
+            channel.stop_waiting_to_take(parker)
+            if self._node.on_turn is not None and channel.buffer:
+                self._node.on_turn()  # who waits for its turn counted on this worker to take what is older
 
     async def _granted(self) -> Request | None:
         needs = self._node.spec.needs
@@ -131,23 +167,46 @@ class Stage:
             raise
         return request
 
-    async def _settled(self, lease: Lease, outcome: Any) -> Any:
+    async def _settled(self, outcome: Any) -> Any:
         """Repeat an attempt that raised until it succeeds or the policy gives up."""
         policy = self._node.spec.on_error
-        while isinstance(outcome, _Raised):
+        while isinstance(outcome, Raised):
+            item = self._item
+            assert item is not None
             self._note(outcome.error)
-            if self._state.orphaned(self._node, lease.item):
-                return _Orphaned()
-            if not (isinstance(policy, Retry) and isinstance(outcome.error, policy.on) and lease.retries < policy.times):
-                return self._give_up(policy, lease, outcome.error)
-            lease.retry()
+            self._release()
+            if isinstance(outcome.error, WorkerDied) and outcome.error.for_good:
+                raise self._failed(item, outcome.error) from outcome.error  # whatever the policy: no other item fares better
+            if reason := self._state.unwanted(self._node, item):
+                return Unwanted(reason)
+            if not (isinstance(policy, Retry) and isinstance(outcome.error, policy.on) and item.retries < policy.times):
+                return self._give_up(policy, item, outcome.error)
+            self._item = item = item.retried()
             self._node.meter.retried += 1
-            await asyncio.sleep(policy.backoff_s * 2 ** (lease.retries - 1))
-            outcome = await self._attempt(lease, await self._granted())
+            paused = await self._pause(item, policy.backoff_s * 2 ** (item.retries - 1))
+            if paused is None:
+                self._request = await self._granted()
+                outcome = await self._attempt(item)
+            else:
+                outcome = paused
         return outcome
 
-    async def _attempt(self, lease: Lease, request: Request | None) -> Any:
-        """Run the stage once, holding pool units only meanwhile.
+    async def _pause(self, item: Item, seconds: float) -> Unwanted | None:
+        """Wait before a retry, as long as the item is wanted."""
+        task, crew = self._hands.task, self._crew
+        crew.pauses[task] = item
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:
+            if task not in crew.unwanted or task.uncancel() > 0:
+                raise
+        finally:
+            del crew.pauses[task]
+            reason = crew.unwanted.pop(task, "")
+        return Unwanted(reason) if reason else None
+
+    async def _attempt(self, item: Item, begun: Any = None) -> Any:
+        """Run the stage once. ``begun``: what it gave already, to be awaited.
 
         Its exceptions are returned; a cancellation from outside is raised, also one the stage swallowed.
         """
@@ -155,48 +214,47 @@ class Stage:
         task = hands.task
         before = task.cancelling()
         deadline = None if spec.deadline_s is None else crew.deadlines.set(task)
-        if lease.item.member is not None:
-            crew.members[task] = lease.item
-        hands.lane.work(hands.about, lease)
+        crew.attempts[task] = item
+        hands.lane.work(item)
         cause: BaseException | None = None
         result: Any = None
         try:
-            if crew.executor is None:
-                result = spec.stage(lease.item.value, hands.context(lease, deadline))
+            if begun is not None:
+                result = await begun
+            elif crew.processes is not None:
+                result = await crew.processes.call(item.value, hands.context(item, deadline))
+            elif crew.executor is None:
+                result = spec.stage(item.value, hands.context(item, deadline))
                 if is_awaitable(result):
                     result = await result
             else:
-                result = await hands.call(spec.stage, lease.item.value, hands.context(lease, deadline))
+                result = await hands.call(spec.stage, item.value, hands.context(item, deadline))
         except (Exception, asyncio.CancelledError) as error:
             cause = error
-        finally:
-            if request is not None:
-                self._state.pools.release(request)
-        if cause is None and deadline is None and lease.item.member is None and task.cancelling() == before:
+        del crew.attempts[task]
+        if cause is None and deadline is None and task.cancelling() == before:
             return result
         return self._judged(task, before, result, cause)
 
     def _judged(self, task: "asyncio.Task[Any]", before: int, result: Any, cause: BaseException | None) -> Any:
         """Tell what an attempt came to: whose cancellation it was, and whether its result still counts."""
         spec = self._node.spec
-        self._crew.members.pop(task, None)
-        late, orphaned = self._crew.deadlines.clear(task), task in self._crew.orphans
-        self._crew.orphans.discard(task)
-        for _ in range(late + orphaned):
+        late, unwanted = self._crew.deadlines.clear(task), self._crew.unwanted.pop(task, "")
+        for _ in range(late + bool(unwanted)):
             task.uncancel()
         if task.cancelling() > before and (cause is not None or self._node.output is not None):
             raise asyncio.CancelledError from cause
-        if orphaned:
-            return _Orphaned()
+        if unwanted:
+            return Unwanted(unwanted)
         if late and (cause is not None or self._crew.executor is not None):  # a thread ends, late as it is, in a result
             late_error = DeadlineExceeded(spec.name, spec.deadline_s or 0.0)
             late_error.__cause__ = cause
-            return _Raised(late_error)
+            return Raised(late_error)
         if cause is None:
             return result
-        return _Raised(CancelledInside(spec.name) if isinstance(cause, asyncio.CancelledError) else cause)
+        return Raised(CancelledInside(spec.name) if isinstance(cause, asyncio.CancelledError) else cause)
 
-    def _give_up(self, policy: OnError, lease: Lease, error: BaseException) -> Any:
+    def _give_up(self, policy: OnError, item: Item, error: BaseException) -> Any:
         """Decide what becomes of an item that failed for good."""
         if isinstance(policy, Retry):
             assert not isinstance(policy.then, str), "checked at build"
@@ -204,57 +262,70 @@ class Stage:
         failure = _failure(error)
         if isinstance(policy, Emit):
             try:
-                return Failed(policy.make(lease.item.value, failure, self._hands.context(lease)), failure.kind)
+                return Failed(policy.make(item.value, failure, self._hands.context(item)), failure.kind)
             except Exception as second:
                 second.__cause__ = error
-                raise self._failed(lease, second) from second
+                raise self._failed(item, second) from second
         if isinstance(policy, Drop):
             return failure
-        raise self._failed(lease, error) from error
+        raise self._failed(item, error) from error
 
-    def _failed(self, lease: Lease, error: BaseException) -> StageFailed:
-        return StageFailed(self._node.spec.name, lease.item.path, lease.item.retry, lease.attempt, error)
+    def _failed(self, item: Item, error: BaseException) -> StageFailed:
+        return StageFailed(self._node.spec.name, item.path, item.retry, item.attempt, error)
 
-    async def _deliver(self, lease: Lease, outcome: Any) -> None:
-        if isinstance(outcome, _Orphaned):
-            self._state.drop(self._node, lease, "group closed")
+    async def _deliver(self, outcome: Any) -> None:
+        item = self._item
+        assert item is not None
+        if isinstance(outcome, Unwanted):
+            self._state.drop(self._node, item, outcome.reason)
             return
         if isinstance(outcome, Filtered):
             self._spend("filtered", outcome.reason)
-            self._state.drop(self._node, lease, outcome.reason)
+            self._state.drop(self._node, item, outcome.reason)
             return
         if isinstance(outcome, Failure):
             self._spend("failed", f"{outcome.kind}: {outcome.message}")
-            self._state.drop(self._node, lease, outcome.kind, outcome)
+            self._state.drop(self._node, item, outcome.kind, outcome)
             return
-        outputs = self._outputs(lease, outcome)
+        outputs = self._outputs(item, outcome)
         if isinstance(outcome, Failed):
             marked = cast("Failed[Any]", outcome)
             self._spend("marked", f"{marked.reason}: {marked.detail}" if marked.detail else marked.reason)
             self._node.meter.failures.setdefault(marked.reason, marked.detail)
         else:
-            self._spend("kept" if outputs else "filtered", "" if outputs else "no output")
+            self._node.budget.kept() if outputs else self._spend("filtered", "no output")
         if self._node.output is None:
-            self._state.commit(self._node, lease, ())
+            self._state.commit(self._node, item, ())
             self._hands.host.committed(self._node.spec.name, [outcome])
             return
         if self._node.spec.order == "input":
-            await self._wait_for_turn(lease)
+            self._release()
+            await self._wait_for_turn(item)
+        if not self._node.output.producers.waiting and self._node.output.fits(outputs):
+            self._commit(item, outputs)
+            return
+        self._release()
         await self._hands.wait_for_room(self._node.output, outputs)
-        self._state.commit(self._node, lease, outputs)
-        self._hands.host.committed(self._node.spec.name, [item.value for item in outputs])
+        self._commit(item, outputs)
 
-    async def _wait_for_turn(self, lease: Lease) -> None:
-        self._crew.turns[lease.position] = self._hands.parker
+    def _commit(self, item: Item, outputs: list[Item]) -> None:
+        self._state.commit(self._node, item, outputs)
+        self._hands.host.committed(self._node.spec.name, [output.value for output in outputs])
+
+    async def _wait_for_turn(self, item: Item) -> None:
+        self._crew.turns[item.position] = self._hands.parker
         try:
-            while not self._state.has_turn(self._node, lease):
+            while not self._state.has_turn(self._node, item):
+                oldest = self._input.oldest
+                if oldest is not None and oldest < item.position and not self._input.consumers.waiting:
+                    raise _Overdue
                 self._hands.lane.enter("output", "its turn")
                 await self._hands.parker.wait()
         finally:
-            del self._crew.turns[lease.position]
+            del self._crew.turns[item.position]
 
-    def _outputs(self, lease: Lease, outcome: Any) -> list[Item]:
-        item, version = lease.item, self._state.stamp(self._node, lease)
+    def _outputs(self, item: Item, outcome: Any) -> list[Item]:
+        version = self._state.stamp(self._node, item)
         if isinstance(outcome, Many):
             values = cast("Many[Any]", outcome).values
             derived = [item.derive(value, version, item.failed) for value in values]
@@ -263,7 +334,7 @@ class Stage:
                     f"expected at most one output for what takes part in a group or holds a ticket, got {len(derived)}; "
                     "hand on one value that holds them all"
                 )
-                raise self._failed(lease, error)
+                raise self._failed(item, error)
             return [
                 Item(d.value, (*d.path, index), d.birth, d.member, d.retry, d.version, d.failed)
                 for index, d in enumerate(derived)
@@ -275,15 +346,15 @@ class Stage:
 
     def _spend(self, outcome: Outcome, reason: str = "") -> None:
         self._node.budget.record(outcome, reason)
-        if outcome != "kept" and (exceeded := self._node.budget.exceeded()) is not None:
+        if (exceeded := self._node.budget.exceeded()) is not None:
             raise exceeded
 
     def _note(self, error: BaseException) -> None:
         failure = _failure(error)
-        self._node.meter.failures.setdefault(failure.kind, failure.trace)
+        if failure.kind not in self._node.meter.failures:
+            self._node.meter.failures[failure.kind] = failure.trace
         self._hands.host.instant(f"{self._node.spec.name}: {failure.kind}", {"message": failure.message})
 
 
 def _failure(error: BaseException) -> Failure:
-    text = "".join(traceback.format_exception(error, limit=-20))
-    return Failure(type(error).__name__, str(error).splitlines()[0] if str(error) else "", text)
+    return Failure(type(error).__name__, str(error).splitlines()[0] if str(error) else "", error)

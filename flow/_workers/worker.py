@@ -2,6 +2,7 @@
 
 from .collector import CollectorWorker
 from .fanout import Barrier, Repeat
+from .fans import FanWorker
 from .hands import Hands
 from .source import run_source
 from .stage import Stage
@@ -17,11 +18,14 @@ async def work(hands: Hands) -> None:
         await Repeat(hands).run()
     elif spec.kind == "group":
         await Barrier(hands).run()
+    elif hands.node.fan is not None:
+        await FanWorker(hands).run()
     elif spec.collect is not None:
         await CollectorWorker(hands).run()
     else:
         await Stage(hands).run()
     hands.lane.close()
     hands.crew.running -= 1
-    if hands.crew.running == 0 and hands.node.output is not None:
-        hands.node.output.close()
+    if hands.crew.running == 0:
+        for edge in hands.node.outputs:
+            edge.close()

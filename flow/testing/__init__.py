@@ -1,6 +1,22 @@
-"""The public kit for tests of stages and graphs: a loop with virtual time and a seeded schedule, and contexts made by hand."""
+"""The public kit for tests of stages and graphs: virtual time, disturbances, sources and sinks, and what to compare with.
 
+``simulate`` runs a graph in virtual time from a seed; ``Script`` and ``Collected`` are its ends, ``faulty`` breaks what lies
+between. ``random_graph`` and the strategy ``graphs`` draw whole graphs, ``check_graph`` compares a run with an interpreter.
+``check_stage`` tests a single stage against its contract.
+"""
+
+from ._check_stage import check_stage
+from ._collected import Arrival, Collected
 from ._context import context
+from ._faults import Faults, faulty
+from ._graphs import RandomGraph, random_graph
 from ._loop import VirtualLoop, run_virtual
+from ._oracle import check_graph, expected, reached
+from ._script import Pause, Script
+from ._simulate import Simulated, simulate
+from ._strategies import graphs
 
-__all__ = ["VirtualLoop", "context", "run_virtual"]
+__all__ = [
+    "Arrival", "Collected", "Faults", "Pause", "RandomGraph", "Script", "Simulated", "VirtualLoop", "check_graph",
+    "check_stage", "context", "expected", "faulty", "graphs", "random_graph", "reached", "run_virtual", "simulate",
+]  # fmt: skip

@@ -1,9 +1,11 @@
 """Traces of a run in Perfetto's format: the recorder the engine talks to, the writer and the reader.
 
 ``_recorder`` says what may be recorded, ``_lanes`` gives overlapping work tracks of its own, ``_packets`` turns events into
-bytes, ``_perfetto`` brings them to the file, ``_reader`` reads them back. Nothing here knows stages or edges.
+bytes, ``_perfetto`` brings them to the file, ``_reader`` reads them back; ``_lag`` measures the loop. Nothing here knows stages
+or edges.
 """
 
+from ._lag import LoopLag
 from ._lanes import Lanes
 from ._perfetto import PerfettoWriter
 from ._reader import Count, Instant, Slice, Trace, TraceError, Track, read_trace
@@ -14,6 +16,7 @@ __all__ = [
     "Count",
     "Instant",
     "Lanes",
+    "LoopLag",
     "PerfettoWriter",
     "Recorder",
     "Slice",

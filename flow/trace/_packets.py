@@ -6,11 +6,12 @@ grow it with the run; names beyond the bound are written out each time.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import perfetto.protos.perfetto.trace.perfetto_trace_pb2 as pb
 
-from ._recorder import Argument
+from ._recorder import About, Argument
+from ._wire import SliceWire, time_of
 
 if TYPE_CHECKING:
     _Packet: TypeAlias = pb.TracePacket
@@ -20,6 +21,7 @@ BEGIN: Literal[1] = 1
 END: Literal[2] = 2
 INSTANT: Literal[3] = 3
 COUNT: Literal[4] = 4
+SERIES: Literal[5] = 5
 
 Declared: TypeAlias = tuple[Literal[0], int, str, int | None, int, str | None]
 """(DECLARE, track, name, parent, rank, unit); the unit is ``None`` for a track of slices."""
@@ -27,7 +29,9 @@ Begun: TypeAlias = tuple[Literal[1], int, str, int, Mapping[str, Argument] | Non
 Ended: TypeAlias = tuple[Literal[2], int, int]
 Happened: TypeAlias = tuple[Literal[3], int, str, int, Mapping[str, Argument] | None, Sequence[int]]
 Counted: TypeAlias = tuple[Literal[4], int, float, int]
-Event: TypeAlias = Declared | Begun | Ended | Happened | Counted
+Followed: TypeAlias = tuple[Literal[5], int, Sequence[Any], About]
+"""(SERIES, track, marks, about), as ``Recorder.series`` has them."""
+Event: TypeAlias = Declared | Begun | Ended | Happened | Counted | Followed
 
 ROOT = 1
 """The track under which all others are shown, because only siblings under a parent can be put in order."""
@@ -48,6 +52,8 @@ class PacketEncoder:
         """Interning tables are empty, as at the head of a file."""
         self._event_names: dict[str, int] = {}
         self._arg_names: dict[str, int] = {}
+        self._wires: dict[int, SliceWire] = {}
+        self._in_series: set[int] = set()  # tracks whose last mark opened a slice
 
     def header(self, title: str, at_ns: int, wall_ns: int) -> bytes:
         """The first packets: what the numbers mean.
@@ -73,8 +79,14 @@ class PacketEncoder:
 
     def encode(self, events: Sequence[Event]) -> bytes:
         """Packets of these events, whole ones only."""
+        done: list[bytes] = []
         trace = pb.Trace()
         for event in events:
+            if event[0] == SERIES:
+                done.append(trace.SerializeToString())
+                trace = pb.Trace()
+                done.append(self._series(event))
+                continue
             packet = self._packet(trace)
             match event[0]:
                 case 1 | 3:
@@ -85,7 +97,34 @@ class PacketEncoder:
                     _count(packet, event)
                 case 0:
                     _declare(packet, event)
-        return trace.SerializeToString()
+        done.append(trace.SerializeToString())
+        return b"".join(done)
+
+    def _series(self, event: Followed) -> bytes:
+        _, track, marks, about = event
+        packets: list[bytes] = []
+        for index in range(0, len(marks), 2):
+            at_ns = int(marks[index] * 1e9)
+            at, what = time_of(at_ns), marks[index + 1]
+            if track in self._in_series:
+                packets.append(self._wire(track).end(at))
+            if what is None:
+                self._in_series.discard(track)
+                continue
+            self._in_series.add(track)
+            name, flows, args = about(what)
+            number = self._event_names.get(name)
+            if number is not None and self._arg_names.keys() >= args.keys():
+                packets.append(self._wire(track).begin(at, number, args, flows))
+            else:  # introduces a name, or one of too many to be interned
+                packets.append(self.encode([(BEGIN, track, name, at_ns, args, flows)]))
+        return b"".join(packets)
+
+    def _wire(self, track: int) -> SliceWire:
+        wire = self._wires.get(track)
+        if wire is None:
+            wire = self._wires[track] = SliceWire(_SEQUENCE, _NEEDED, track, self._arg_names)
+        return wire
 
     def _packet(self, trace: pb.Trace) -> "_Packet":
         packet = trace.packet.add()

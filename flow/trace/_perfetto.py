@@ -14,9 +14,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
-from ._packets import BEGIN, COUNT, DECLARE, END, INSTANT, ROOT, Event, PacketEncoder
-from ._recorder import Argument
+from ._packets import BEGIN, COUNT, DECLARE, END, INSTANT, ROOT, SERIES, Event, PacketEncoder
+from ._recorder import About, Argument
 
 _PERIOD_S = 0.5
 _CHUNK = 256
@@ -51,6 +52,9 @@ class PerfettoWriter:
         self._clock = clock
         self._encoder = PacketEncoder()
         self._events: deque[Event] = deque()
+        self._in_series = [0, 0]  # events of series noted, and written: a series is one entry of many events
+        self._series_open: set[int] = set()  # tracks whose last mark opened a slice
+        self._gaps: dict[int, float] = {}  # since when marks of a track were left out
         self._declared: dict[tuple[str, int | None, bool], int] = {}
         self._declaring = threading.Lock()
         # By track number; 0 is no track and 1 is the root.
@@ -140,6 +144,22 @@ class PerfettoWriter:
         self._open[track] -= 1
         self._events.append((END, track, at_ns))
 
+    def series(self, track: int, marks: Sequence[Any], about: About) -> None:
+        """See ``Recorder.series``."""
+        count = len(marks) // 2
+        if len(self._events) + self._in_series[0] - self._in_series[1] + count > self._room:
+            self._dropped[track] += count
+            self._gaps.setdefault(track, marks[0])
+            return
+        if track in self._gaps:  # what is open in the file was over when the first mark was left out
+            marks = [self._gaps.pop(track), None, *marks]
+            count += 1
+        was, is_open = track in self._series_open, marks[-1] is not None
+        self._open[track] += is_open - was
+        (self._series_open.add if is_open else self._series_open.discard)(track)
+        self._in_series[0] += count
+        self._events.append((SERIES, track, marks, about))
+
     def instant(
         self, track: int, name: str, at_ns: int, args: Mapping[str, Argument] | None = None, flows: Sequence[int] = ()
     ) -> None:
@@ -162,8 +182,12 @@ class PerfettoWriter:
             self._report_dropped()
             waiting = len(self._events)
             while waiting > 0 and self._fault is None:
-                chunk = [self._events.popleft() for _ in range(min(waiting, _CHUNK))]
-                waiting -= len(chunk)
+                chunk, size = list[Event](), 0
+                while waiting > 0 and size < _CHUNK:
+                    event = self._events.popleft()
+                    size += len(event[2]) // 4 if event[0] == SERIES else 1  # written by hand, so at a fraction of the cost
+                    waiting -= 1
+                    chunk.append(event)
                 self._write(chunk)
 
     def _declare(self, name: str, parent: int | None, rank: int, unit: str | None) -> int:
@@ -195,6 +219,9 @@ class PerfettoWriter:
                 self._latest_ns[event[1]] = event[3]
             elif event[0] == END:
                 self._latest_ns[event[1]] = event[2]
+            elif event[0] == SERIES:
+                self._latest_ns[event[1]] = int(event[2][-2] * 1e9)
+                self._in_series[1] += len(event[2]) // 2
         if self._size_bytes >= self._max_bytes:
             self._room = 0
 

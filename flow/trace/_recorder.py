@@ -3,11 +3,15 @@
 The engine calls these between two steps of the loop, so an implementation only notes the event and works later.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 Argument: TypeAlias = str | int | float | bool
 """What the details of a slice may be."""
+
+
+About: TypeAlias = Callable[[Any], tuple[str, Sequence[int], Mapping[str, Argument]]]
+"""Tells of the key of a slice its name, flows and args."""
 
 
 class Recorder(Protocol):
@@ -50,6 +54,18 @@ class Recorder(Protocol):
 
     def end(self, track: int, at_ns: int) -> None:
         """Close the slice opened last on the track. Closing what was not opened is a fault of the caller."""
+        ...
+
+    def series(self, track: int, marks: Sequence[Any], about: About) -> None:
+        """Slices that follow on each other, where a call for each would cost more than what it measures.
+
+        The slice that is open after one call is ended by the first mark of the next. Slices from ``begin`` may lie inside.
+
+        Args:
+            track: from ``track``.
+            marks: in turn a time in seconds and what begins then, ``None`` for nothing. Kept.
+            about: gives name, flows and args of what begins. Called later, on another thread.
+        """
         ...
 
     def instant(

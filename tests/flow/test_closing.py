@@ -46,8 +46,8 @@ async def ended(run: Run) -> str:
 def test_nothing_of_a_run_outlives_it(how, tmp_path, monkeypatch):
     """S8, S12, S23, S26: by looking at tasks, threads, children, descriptors and temporary files, however it ended.
 
-    With what a graph can be in the midst of: threads, deadlines, a pause before a retry, permits, waits for a pool and for room,
-    groups, steps, loads, and stages that hold a process, a file and a socket.
+    With what a graph can be in the midst of: threads, deadlines, a pause before a retry, permits, waits for a pool and for
+    room, groups, steps, loads, and stages that hold a process, a file and a socket.
     """
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     few = how == "completed"
@@ -56,7 +56,7 @@ def test_nothing_of_a_run_outlives_it(how, tmp_path, monkeypatch):
         """Holds what a stage may hold."""
 
         async def __aenter__(self) -> None:
-            self.file = tempfile.NamedTemporaryFile()
+            self.file = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed with the stage
             self.server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
             self.process = await asyncio.create_subprocess_exec("sleep", "1000")
 
@@ -137,7 +137,7 @@ def test_nothing_of_a_run_outlives_it(how, tmp_path, monkeypatch):
 
 
 def around() -> tuple[list[str], int, str, list[str]]:
-    """Threads, open descriptors, children and temporary files of this process. asyncio keeps one thread that waits for children."""
+    """Threads, open descriptors, children and temporary files of this process. asyncio's own thread waits for children."""
     names = [thread.name for thread in threading.enumerate() if not thread.name.startswith(("waitpid", "asyncio"))]
     children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text()
     return sorted(names), len(os.listdir("/proc/self/fd")), children, sorted(os.listdir(tempfile.gettempdir()))

@@ -67,7 +67,7 @@ def test_deadlines_of_several_lengths_share_the_timer():
 
         tasks = [asyncio.create_task(work(*row)) for row in [("a", 0, 100), ("b", 1, 7), ("c", 2, 100), ("d", 3, 1)]]
         await asyncio.sleep(3.5)
-        timers.append(sum(not handle.cancelled() for handle in loop._scheduled))
+        timers.append(sum(not handle.cancelled() for _, _, handle in loop._timers))
         await asyncio.wait(tasks)
         timer.close()
         timer.close()

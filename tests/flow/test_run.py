@@ -7,8 +7,9 @@ import warnings
 
 import pytest
 
-from flow import Context, Graph, LoopLag, Run, StageFailed, Summary, Threads
+from flow import Context, Graph, Run, StageFailed, Summary, Threads
 from flow.testing import run_virtual
+from flow.trace import LoopLag
 
 
 class Resource:
@@ -104,8 +105,8 @@ def test_suspending_gives_every_lease_back_and_loses_nothing(seed, after_s):
     assert (summary.status, summary.faults) == ("suspended", ())
     channels = [node.input for node in run.state.nodes.values() if node.input is not None]
     assert [channel.leased for channel in channels] == [0] * 3
-    waiting = sorted(item.value for channel in channels for item in channel.waiting)
-    assert sorted([*got, *waiting]) == list(range(run.state.nodes["source"].meter.emitted))
+    waiting = sorted(item.value for channel in channels for item in channel.buffer)
+    assert sorted([*got, *waiting]) == list(range(run.state.nodes["source"].output.put_count))
     assert not any(channel.closed for channel in channels)
 
 

@@ -40,7 +40,7 @@ def test_draining_ends_the_source_and_finishes_what_is_on_its_way():
     graph, got = numbers_through(second_long, workers=3)
     run, summary = stopped(graph, 5.5, Run.drain)
     assert (summary.status, summary.balanced, dict(summary.leftovers)) == ("drained", True, {})
-    assert sorted(got) == list(range(run.state.nodes["source"].meter.emitted))
+    assert sorted(got) == list(range(run.state.nodes["source"].output.put_count))
     assert 15 < len(got) < 30
     assert summary.nodes["stage"].given_back == 0
 
@@ -112,9 +112,8 @@ def test_a_stage_may_ask_for_the_end_from_inside_and_returns(how, placement):
 
     def ask(value: int, context: Context) -> int:
         if value == 5:
-            {"drain": runs[0].drain, "suspend": lambda: runs[0].suspend(5), "abort": lambda: runs[0].abort(OSError("disk"))}[
-                how
-            ]()
+            run = runs[0]
+            {"drain": run.drain, "suspend": lambda: run.suspend(5), "abort": lambda: run.abort(OSError("disk"))}[how]()
             after.append(value)
         return value
 
@@ -146,8 +145,8 @@ def test_suspending_lets_attempts_end_that_end_in_time():
     run, summary = stopped(graph, 2.5, lambda run: run.suspend(within_s=4))
     assert (summary.status, summary.faults, summary.seconds) == ("suspended", (), pytest.approx(6.5))
     assert (sorted(begun), sorted(got)) == (list(range(9)), list(range(6)))
-    assert sorted(item.value for item in run.state.nodes["sink"].input.waiting) == [6, 8]  # done, and not done again
-    assert run.state.nodes["stage"].input.waiting[0].value == 7  # to be done again
+    assert sorted(item.value for item in run.state.nodes["sink"].input.buffer) == [6, 8]  # done, and not done again
+    assert run.state.nodes["stage"].input.buffer[0].value == 7  # to be done again
     assert [node.input.closed for node in run.state.nodes.values() if node.input is not None] == [False, False]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Generic, Literal, NewType, Protocol, TypeVar
 import pytest
 
 from flow import Context, Failed, Filtered, Gathered, Many
-from flow._types import assignable, drawn_by, hints_of, type_name, untyped
+from flow._types import assignable, drawn_by, hints_of, literals, may_give_many, type_name, united, untyped
 
 T = TypeVar("T")
 UserId = NewType("UserId", int)
@@ -158,3 +158,28 @@ def test_types_are_written_as_a_user_would(hint, text):
 
 def test_a_hint_that_says_nothing_is_untyped():
     assert [untyped(hint) for hint in (Any, object, None, T, int, type(None))] == [True, True, True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("hints", "joined"),
+    [([int], int), ([int, int], int), ([int, str], int | str), ([int | str, str], int | str), ([int, Any], Any), ([T], T)],
+)
+def test_what_has_one_of_several_types_has_their_union(hints, joined):
+    """Behind a merge; an input that says nothing leaves nothing to say."""
+    assert united(hints) == joined
+
+
+def test_the_values_of_a_literal_are_listed():
+    assert literals(Literal["a", "b"] | Literal[1]) == ["a", "b", 1]
+    assert literals(Annotated[Literal["a"], "note"]) == ["a"]
+    assert literals(Literal["a"] | int) == literals(str) == literals(Any) == []
+
+
+def test_only_a_hint_tells_that_a_stage_gives_at_most_one():
+    def one(value: int, context: Context) -> Awaitable[int | Filtered]: ...
+
+    def unknown(value, context): ...
+
+    def some(value: int, context: Context) -> Awaitable[Failed[int] | Many[int]]: ...
+
+    assert [may_give_many(work) for work in (one, Stage(), many, some, unknown, len)] == [False, False, True, True, True, True]

@@ -19,8 +19,10 @@ CHECKERS = {
 }
 
 PARTS = """
+from typing import Literal
+
 from flow import (
-    Collect, Context, Drop, Emit, Failed, Filtered, Freshness, Gathered, Graph, Items, Many, Node, Retry, Threads,
+    Collect, Context, Drop, Emit, Failed, Filtered, Freshness, Gathered, Graph, Items, Many, Node, Processes, Retry, Threads,
 )
 
 async def length(value: str, context: Context) -> int: return len(value)
@@ -46,7 +48,10 @@ class Tasks:
 class Play:
     async def __call__(self, task: str, context: Context) -> int: return 1
 
-graph = Graph("g", pools={"sandbox": 2})
+def parity(value: int) -> Literal["even", "odd"]: return "odd" if value % 2 else "even"
+def initial(value: str) -> str: return value[:1]
+
+graph = Graph("g", pools={"sandbox": 2, "engine": (1, 8)}, rates={"search": 2.5})
 """
 
 RIGHT = (
@@ -73,6 +78,24 @@ keep: Node[int, int] = graph.stage("keep", maybe)
 mark: Node[int, int] = graph.stage("mark", perhaps)
 printed = graph.sink("printed", show)
 lines >> split >> spell >> measure >> keep >> mark >> printed
+
+numbers = graph.source("numbers", [1, 2])
+texts = graph.stage("texts", text, key=lambda value: value % 7, needs={"engine": 2, "search": 1}, placement=Processes())
+odds = graph.stage("odds", maybe)
+sorted_numbers: Node[int, int] = graph.route("sorted", numbers, by=parity, to={"even": texts, "odd": odds}, on_error=Drop())
+by_size = graph.route("by size", odds, by=lambda value: value > 9, to={True: printed, False: graph.sink("small", show)})
+numbers >> sorted_numbers
+copies: Node[int, int] = graph.broadcast("copies", odds)
+odds >> copies >> by_size
+shares: Node[int, int] = graph.balance("shares", copies)
+copies >> shares >> keep
+shares >> mark
+joined: Node[int, int] = graph.merge("joined", [keep, mark], weights={"keep": 2}, patience=3)
+mixed: Node[int | str, int | str] = graph.merge("mixed", (joined, texts))
+both = graph.merge("both", (measure, keep))
+both >> printed
+joined >> printed
+graph.without("keep").with_("sorted", to={"even": texts}).build()
 """
 )
 
@@ -102,6 +125,28 @@ graph.stage("c", length, worker=2)  # wrong: no such setting
 graph.sink("d", show, collect=Collect(2))  # wrong: a function cannot collect
 graph.stage("e", lambda value: value)  # wrong: no context
 graph.source("f", 3)  # wrong: nothing to draw from
+copies = graph.broadcast("copies", numbers)
+shares = graph.balance("shares", numbers)
+copies >> shown
+copies >> measure  # wrong: a copy of int into str
+shares >> measure  # wrong: a share of int into str
+measure >> copies >> measure  # wrong: int into str, behind the broadcast
+graph.route("g", numbers, by=parity, to={"even": shown, "odd": measure})  # wrong: int into the str of one branch
+graph.route("h", numbers, by=initial, to={"a": shown})  # wrong: keys of str
+graph.route("i", numbers, by=parity, to={1: shown})  # wrong: no such key
+graph.route("j", numbers, by=parity, to={"even": shown}, on_error=Retry(1))  # wrong: a key does not change
+joined: Node[int, int] = graph.merge("joined", (numbers, measure, sentences))  # wrong: groups among numbers
+mixed = graph.merge("mixed", (numbers, sentences))
+mixed >> shown  # wrong: groups among numbers
+merged = graph.merge("merged", (numbers, measure))
+merged >> shown
+merged >> reward  # wrong: int into a group
+graph.merge("k", (numbers,), weights={"numbers": "all"})  # wrong: a weight is a number
+graph.stage("l", length, key="name")  # wrong: a key is a function
+graph.stage("m", length, placement=Processes)  # wrong: a class, not a placement
+Graph("n", pools={"engine": (1, 2, 3)})  # wrong: least and most
+Graph("o", rates={"search": "fast"})  # wrong: a number a second
+graph.without(numbers)  # wrong: a name
 '''  # fmt: skip
 
 

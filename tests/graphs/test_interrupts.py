@@ -116,7 +116,8 @@ def test_a_second_interrupt_ends_a_run_at_once_whatever_hangs_in_it(tmp_path: Pa
         last = [line for line in output.splitlines() if line.strip()][-2:]
         assert last[0] == "headrace: interrupted twice: stopped where it stood, attempts under way are lost"
         assert re.sub(r"py:\d+", "py:N", last[1]) == (
-            "leftover tasks: deaf/0 in deaf (endless.py:N); slow/0 in deaf (endless.py:N); thread of hang in hang (endless.py:N)"
+            "leftover tasks: deaf/0 in deaf (endless.py:N); slow/0 in deaf (endless.py:N); "
+            "thread of hang in hang (endless.py:N)"
         )
     summary = json.loads((tmp_path / "runs" / "it" / "summary.json").read_text())
     assert (summary["status"], summary["ledger_balanced"]) == ("failed", True)

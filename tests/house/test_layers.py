@@ -9,6 +9,8 @@ ROOT = Path(__file__).parents[2]
 LAYERS = {"flow": 0, "stages": 1, "graphs": 2}
 FLOW_MAY_IMPORT = {"flow", "anyio", "msgspec", "perfetto", "google.protobuf"}
 """The protobuf runtime comes with perfetto, whose message classes are made of it."""
+FLOW_TESTING_MAY_IMPORT = {"hypothesis"}
+"""For strategies and shrinking, inside the functions that need it: who does not call them need not have it."""
 FREE_FOR_ALL = {"records", "policy", "cancellation"}
 ALLOWED = {
     ("agents", "envs"): "an agent talks with an environment",
@@ -101,12 +103,13 @@ def loop(imports: Imports) -> list[str]:
 def foreign_to_flow(imports: Imports) -> list[str]:
     """Imports of flow that are neither the standard library nor on the list."""
     may = sys.stdlib_module_names | FLOW_MAY_IMPORT
+    kit = may | FLOW_TESTING_MAY_IMPORT
     return [
         f"{module} imports {target}: flow may import the standard library and {', '.join(sorted(FLOW_MAY_IMPORT))}"
         for module, targets in imports.items()
         if module.split(".")[0] == "flow"
         for target in sorted(targets)
-        if target.split(".")[0] not in may and ".".join(target.split(".")[:2]) not in may
+        if not {target.split(".")[0], ".".join(target.split(".")[:2])} & (kit if module.startswith("flow.testing") else may)
     ]
 
 
@@ -172,5 +175,6 @@ def test_the_rules_refuse_what_they_are_for():
     assert len(upward({"flow.a": {"stages.records"}, "stages.b": {"graphs.cli", "flow"}, "graphs.c": {"tests.d"}})) == 3
     assert sorted(set(loop({"flow.a": {"flow.b"}, "flow.b": {"flow.a", "json"}}))) == ["flow.a", "flow.b"]
     assert len(foreign_to_flow({"flow.a": {"json", "google.protobuf.message", "jax"}, "stages.b": {"jax"}})) == 1
+    assert len(foreign_to_flow({"flow.testing.a": {"hypothesis"}, "flow.b": {"hypothesis"}})) == 1
     families = {"stages.losses.a": {"stages.records", "stages.models.b"}, "stages.train.c": {"stages.losses.a"}}
     assert len(across_families(families)) == 1

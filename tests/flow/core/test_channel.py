@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from flow._core.channel import Channel, Line
-from flow._core.item import Item, Lease
+from flow._core.item import Item
 
 
 def item(number: int) -> Item:
@@ -13,7 +13,7 @@ def item(number: int) -> Item:
 
 
 def values(channel: Channel) -> list[int]:
-    return [item.value for item in channel.waiting]
+    return [item.value for item in channel.buffer]
 
 
 class ChannelMachine(RuleBasedStateMachine):
@@ -23,10 +23,10 @@ class ChannelMachine(RuleBasedStateMachine):
     def start(self, max_items, max_cost):
         self.channel = Channel("a->b", max_items, max_cost, None if max_cost is None else lambda value: 1 + value % 4)
         self.notified = 0
-        self.channel.on_item = self.hear
+        self.channel.consumers.join(self.hear)
         self.put_so_far = 0
         self.buffer: list[int] = []
-        self.leases: dict[int, Lease] = {}
+        self.leases: dict[int, Item] = {}
         self.attempts: dict[int, int] = {}
         self.ended: list[int] = []
 
@@ -54,7 +54,7 @@ class ChannelMachine(RuleBasedStateMachine):
         index = choice.draw(st.just(0) | st.integers(0, len(self.buffer) - 1))
         lease = self.channel.take(index)
         number = self.buffer.pop(index)
-        assert lease.item.value == lease.position == number
+        assert lease.value == lease.position == number
         assert lease.attempt == self.attempts.get(number, 0)
         self.leases[number] = lease
 
@@ -85,6 +85,7 @@ class ChannelMachine(RuleBasedStateMachine):
         assert values(self.channel) == self.buffer
         assert self.channel.leased == len(self.leases)
         assert self.channel.put_count == self.put_so_far
+        assert self.channel.taken == len(self.leases) + len(self.ended)
 
     @invariant()
     def the_end_is_seen_only_when_nothing_can_come_back(self):
@@ -120,7 +121,7 @@ def test_the_last_lease_tells_the_reader_of_the_end():
     channel.put([item(0)])
     lease = channel.take()
     channel.close()
-    channel.on_item = lambda: heard.append(channel.ended)
+    channel.consumers.join(lambda: heard.append(channel.ended))
     channel.settle(lease)
     assert heard == [True]
 
@@ -163,11 +164,11 @@ def test_a_retry_is_remembered_when_the_lease_goes_back():
     channel.give_back(channel.take())
     lease = channel.take()
     assert (lease.attempt, lease.retries) == (1, 0)
-    lease.retry()
-    assert (lease.item.retry, lease.attempt, lease.retries) == (1, 0, 1)
+    lease = lease.retried()
+    assert (lease.retry, lease.attempt, lease.retries) == (1, 0, 1)
     channel.give_back(lease)
     again = channel.take()
-    assert (again.item.retry, again.attempt, again.retries) == (1, 1, 1)
+    assert (again.retry, again.attempt, again.retries) == (1, 1, 1)
 
 
 def test_who_leaves_the_line_wakes_the_next():

@@ -27,7 +27,7 @@ def test_tickets_are_a_step_for_each_version_of_lag_and_one_more():
 def test_a_ticket_comes_back_when_the_weights_are_in_force_and_not_before():
     """S5: with no lag nothing may be made by the old version while the new one loads."""
     tickets, woken = admission(max_lag=0, per_step=1), []
-    tickets.on_ticket = lambda: woken.append(tickets.may_open)
+    tickets.listeners.append(lambda: woken.append(tickets.may_open))
     tickets.opened(0)
     tickets.take(0)
     assert not tickets.may_open

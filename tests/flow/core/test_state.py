@@ -6,7 +6,8 @@ import pytest
 
 from flow import Collect, Context, Freshness, Gathered, Graph, Retry
 from flow._core.item import Item
-from flow._core.state import NodeState, State
+from flow._core.node import NodeState
+from flow._core.state import State
 
 
 def keep(value: int, context: Context) -> int:
@@ -64,7 +65,7 @@ def open_group(state: State) -> list[Item]:
 
 def pass_on(state: State, node: NodeState) -> None:
     lease = state.lease(node)
-    state.commit(node, lease, [lease.item.derive(lease.item.value, state.stamp(node, lease))])
+    state.commit(node, lease, [lease.derive(lease.value, state.stamp(node, lease))])
 
 
 def step(state: State, version: int) -> None:
@@ -82,13 +83,13 @@ def test_each_item_ends_in_one_count():
         feed(state, "a", number)
     node = state.nodes["b"]
     first, second, third = (state.lease(node) for _ in range(3))
-    state.commit(node, first, [first.item])
+    state.commit(node, first, [first])
     state.drop(node, second, "dull")
     assert state.faults() == []
     assert state.leftovers() == {"b (leased)": 1, "b->c": 1}
     state.give_back(node, third)
     assert state.faults() == []
-    assert (node.meter.taken, node.meter.finished, dict(node.meter.dropped), node.meter.given_back) == (2, 1, {"dull": 1}, 1)
+    assert (node.input.taken, node.meter.finished, dict(node.meter.dropped), node.meter.given_back) == (2, 1, {"dull": 1}, 1)
 
 
 def test_the_ledger_finds_an_item_that_vanished():
@@ -113,7 +114,7 @@ def test_a_lease_ends_only_once():
     feed(state, "a", 0)
     node = state.nodes["b"]
     lease = state.lease(node)
-    state.commit(node, lease, [lease.item])
+    state.commit(node, lease, [lease])
     with pytest.raises(AssertionError, match="only once"):
         state.give_back(node, lease)
 
@@ -127,7 +128,7 @@ def test_an_item_is_as_old_as_the_oldest_version_that_went_into_it():
     state.cells["w"].publish("next")
     state.cells["w"].enforce(1, "next")
     lease = state.lease(state.nodes["again"])
-    assert (lease.version, state.stamp(state.nodes["again"], lease)) == (1, 0)
+    assert (lease.seen, state.stamp(state.nodes["again"], lease)) == (1, 0)
     groups = state.nodes["groups"].groups
     assert groups is not None
     assert groups.open[0].version == 0
@@ -145,7 +146,7 @@ def test_a_member_that_is_tried_again_is_as_old_as_its_new_dispatch():
     assert groups is not None
     state.emit(state.nodes["members"], [groups.retries.popleft()])
     lease = state.lease(work)
-    assert (lease.item.retry, state.stamp(work, lease), groups.open[0].version) == (1, 1, 1)
+    assert (lease.retry, state.stamp(work, lease), groups.open[0].version) == (1, 1, 1)
 
 
 def test_an_open_group_that_became_too_old_is_closed_and_none_of_its_members_starts():
@@ -171,7 +172,7 @@ def test_an_open_group_that_became_too_old_is_closed_and_none_of_its_members_sta
         step(state, version)
     assert state.nodes["groups"].meter.dropped["stale"] == 1
     assert not groups.open
-    assert state.orphaned(work, held_back.item)
+    assert state.unwanted(work, held_back) == "group closed"
     state.give_back(work, held_back)
     assert state.faults() == []
 
@@ -234,7 +235,7 @@ def test_random_transitions_keep_the_ledger(seed):
             lease = out.pop(rnd.randrange(len(out)))
             fate = rnd.choice(["commit", "commit", "drop", "give back"])
             if fate == "commit":
-                state.commit(work, lease, [lease.item.derive(1, state.stamp(work, lease))])
+                state.commit(work, lease, [lease.derive(1, state.stamp(work, lease))])
             elif fate == "drop":
                 state.drop(work, lease, "broken")
             else:
@@ -246,7 +247,7 @@ def test_random_transitions_keep_the_ledger(seed):
         elif move == "retry" and table.retries:
             state.emit(members, [table.retries.popleft()])
         elif move == "step" and train.input is not None and len(train.input):
-            waiting = train.input.waiting
+            waiting = train.input.buffer
             index = admission.choose([(item.birth, item.version) for item in waiting])
             if index is not None:
                 assert (admission.lag(waiting[index].version) or 0) <= 1

@@ -3,8 +3,8 @@
 import asyncio
 import time
 
-from flow import LoopLag
 from flow.testing import run_virtual
+from flow.trace import LoopLag
 
 
 def test_a_callback_that_computes_shows_as_lag():
