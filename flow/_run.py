@@ -264,6 +264,11 @@ class Run:
 
     # --- what workers need of the run ---
 
+    @property
+    def stopping(self) -> bool:
+        """Whether workers that are cancelled are to end."""
+        return not self._staff.replaces
+
     def parker(self) -> Parker:
         """Make a parker that is woken when the run is complete."""
         parker = Parker()
