@@ -5,7 +5,9 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -63,11 +65,28 @@ def endless() -> Graph:
 NO_MORE, TO_THREAD = '("slow", deaf, {})', '("elsewhere", elsewhere, {})'
 
 
+@pytest.fixture(autouse=True)
+def patience() -> Iterator[None]:
+    """No process of these tests outlives them, whatever it does."""
+    killer = threading.Timer(60, lambda: [process.kill() for process in STARTED])
+    killer.start()
+    yield
+    killer.cancel()
+    for process in STARTED:
+        process.kill()
+        process.communicate()
+    STARTED.clear()
+
+
+STARTED: "list[subprocess.Popen[str]]" = []
+
+
 def started(folder: Path, source: str = ENDLESS) -> "subprocess.Popen[str]":
     """A run that has begun to work."""
     (folder / "endless.py").write_text(source)
     command = [sys.executable, "-m", "graphs.cli", "run", "endless.py:endless", "--options.name", "it"]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    STARTED.append(process)
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("graph endless"):
