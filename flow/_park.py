@@ -1,7 +1,8 @@
 """Waiting, for workers: a parker sleeps until somebody calls it. Conditions are checked again after every wake-up."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from typing import Any
 
 
@@ -33,6 +34,65 @@ class Parker:
             finally:
                 self._future = None
         self._woken = False
+
+
+class Pump:
+    """Work without a wait in it, done soon after it is called for: once for all calls in one pass of the loop.
+
+    A third of the cost of waking a task, for workers that run no user code or only such as does not wait.
+
+    Args:
+        step: does what can be done now. Gives ``None`` to be called again, anything else to be left alone.
+        parker: of the task that waits for the result; woken otherwise, it has the step done once more.
+    """
+
+    __slots__ = ("_active", "_context", "_due", "_error", "_loop", "_parker", "_result", "_step")
+
+    def __init__(self, step: Callable[[], bool | None], parker: Parker) -> None:
+        self._step, self._parker = step, parker
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()  # the step must not see the variables of whoever calls for it
+        self._active = self._due = False
+        self._error: BaseException | None = None
+        self._result: bool | None = None
+
+    def __call__(self) -> None:
+        if self._active and not self._due:
+            self._due = True
+            self._loop.call_soon(self._look, context=self._context)
+
+    async def run(self) -> bool:
+        """Do the step whenever called, until it gives a result.
+
+        Raises:
+            BaseException: what the step raised.
+        """
+        self._active, self._result = True, None
+        try:
+            while self._result is None:
+                self._look()
+                if self._active:
+                    await self._parker.wait()
+        finally:
+            self._active = False
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        return self._result
+
+    def _look(self) -> None:
+        self._due = False
+        if not self._active:
+            return
+        try:
+            self._result = self._step()
+        except BaseException as error:
+            self._error, self._result = error, False
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+        if self._result is not None:
+            self._active = False
+            self._parker()
 
 
 async def outlast(

@@ -59,10 +59,11 @@ class Channel:
         taken: items leased so far and not given back.
         out: items on a lease, by position.
         high_water: most items in the buffer so far.
+        low_water: a producer that waits for room is told of it when so few items are left, and not at each that goes.
     """
 
     __slots__ = (
-        "_cost", "_measure", "buffer", "closed", "consumers", "high_water", "max_cost", "max_items", "name", "out",
+        "_cost", "_measure", "buffer", "closed", "consumers", "high_water", "low_water", "max_cost", "max_items", "name", "out",
         "producers", "put_count", "taken",
     )  # fmt: skip
 
@@ -74,6 +75,7 @@ class Channel:
         self.closed = False
         self.put_count = self.taken = self.high_water = 0
         self.out: dict[int, Item] = {}
+        self.low_water = max_items
         self.buffer: deque[Item] = deque()
         self._measure = measure
         self._cost = 0.0
@@ -115,6 +117,11 @@ class Channel:
         """How many items of no cost may be put at once by somebody who does not stand in line."""
         return 0 if self.producers.waiting or self._measure is not None else self.max_items - len(self.buffer)
 
+    @property
+    def space(self) -> int:
+        """The same for the only producer."""
+        return self.max_items - len(self.buffer)
+
     def put(self, items: Sequence[Item]) -> None:
         """Add items at the end. The caller has seen that they fit, in the same moment."""
         assert not self.closed, f"{self.name} is closed"
@@ -146,14 +153,14 @@ class Channel:
         item.leased = True
         self.out[item.position] = item
         self.taken += 1
-        if self.producers.waiting:
+        if self.producers.waiting and len(self.buffer) <= self.low_water:
             self.producers.waiting[0]()
         return item
 
     def went(self, count: int) -> None:
         """So many items of no cost left the head of the buffer and are settled, all in one moment: count them."""
         self.taken += count
-        if self.producers.waiting:
+        if self.producers.waiting and len(self.buffer) <= self.low_water:
             self.producers.waiting[0]()
         if self.closed and self.ended:
             self.consumers.wake_first()
@@ -175,6 +182,11 @@ class Channel:
         self.buffer.insert(index, item)
         self._cost += self._cost_of(item)
         self.consumers.wake_first()
+
+    def retried(self, item: Item) -> Item:
+        """The attempt failed and another follows on the same lease: the item to make it at, one retry older."""
+        again = self.out[item.position] = item.retried()
+        return again
 
     def close(self) -> None:
         """No item will be put any more."""

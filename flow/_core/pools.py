@@ -59,7 +59,8 @@ class Pools:
         self.call_at: Callable[[float], None] = lambda when: None
         self._due = dict.fromkeys(self.rates, 0.0)  # by rate: when the next start may be
         self._requests: list[Request] = []  # in the order in which they are served
-        self._arrivals: deque[Request] = deque()  # in the order in which they came; those served or gone are skipped
+        # For each name who waits for it, in the order in which they came; those served or gone are skipped.
+        self._arrivals: dict[str, deque[Request]] = {name: deque() for name in (*self.sizes, *self.rates)}
         self._grants: Counter[str] = Counter()
         self._wanting: Counter[str] = Counter()
         self._count = 0
@@ -87,7 +88,8 @@ class Pools:
             return request
         request.ahead = {name: self._grants[name] + self._wanting[name] + PATIENCE for name in needs}
         self._wanting.update(dict.fromkeys(needs, 1))
-        self._arrivals.append(request)
+        for name in needs:
+            self._arrivals[name].append(request)
         insort(self._requests, request, key=lambda r: r.order)
         self._grant(silent=request)
         return request
@@ -134,7 +136,7 @@ class Pools:
                 self.free[name] -= units
             else:
                 self._due[name] = max(now, self._due[name]) + units / self.rates[name]
-        request.granted = True
+        request.granted, request.ahead = True, {}
         self.granted.add(request)
 
     def _grant(self, silent: Request | None = None) -> None:
@@ -142,13 +144,13 @@ class Pools:
         served: set[Request] = set()
         everything = len(self.free) + len(self._due)
         late = self._overtaken()
-        for request in self._requests if late is None else [late, *self._requests]:
+        for request in [*late, *self._requests] if late else self._requests:
             if len(blocked) == everything:
                 break
             if request in served:
                 continue
             if not blocked.isdisjoint(request.needs) or not self._fits(request.needs):
-                blocked.update(request.needs if request is late else self._lacking(request.needs))
+                blocked.update(request.needs if request in late else self._lacking(request.needs))
                 continue
             self._give(request)
             served.add(request)
@@ -162,14 +164,19 @@ class Pools:
     def _lacking(self, needs: Mapping[str, int]) -> list[str]:
         return [name for name, units in needs.items() if not self._fits({name: units})]
 
-    def _overtaken(self) -> Request | None:
-        """The one that came first of those who wait, if it was overtaken too often."""
-        while self._arrivals and (self._arrivals[0].granted or not self._arrivals[0].ahead):
-            self._arrivals.popleft()
-        oldest = self._arrivals[0] if self._arrivals else None
-        if oldest is not None and any(self._grants[name] >= count for name, count in oldest.ahead.items()):
-            return oldest
-        return None
+    def _overtaken(self) -> list[Request]:
+        """Who waits longest for a pool and was overtaken too often there, in the order in which they came.
+
+        Looked for pool by pool: one that waits for ever for a pool nobody releases must not stand before those of another.
+        """
+        late: list[Request] = []
+        for name, line in self._arrivals.items():
+            while line and not line[0].ahead:
+                line.popleft()
+            if line and self._grants[name] >= line[0].ahead[name] and line[0] not in late:
+                late.append(line[0])
+        late.sort(key=lambda request: request.number)
+        return late
 
     def _ask_for_time(self, blocked: set[str]) -> None:
         now = self.clock()

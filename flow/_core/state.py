@@ -14,6 +14,9 @@ from .item import Item, Wake
 from .node import NodeState
 from .pools import Pools
 
+_HYSTERESIS = 8
+"""Capacity from which on a source is woken once for many items."""
+
 
 class State:
     """All nodes, edges, pools, cells and groups.
@@ -39,6 +42,14 @@ class State:
             bound = plan.capacities[edge.name]
             assert bound.items is not None
             channel = Channel(edge.name, bound.items, bound.cost, bound.measure)
+            if (
+                bound.items >= _HYSTERESIS
+                and self.nodes[edge.source].spec.kind == "source"
+                and not plan.spec.nodes[edge.target].key
+            ):
+                # What a source would give next can wait until half the edge is free; of any other node it may be the very
+                # item that somebody needs to go on.
+                channel.low_water = bound.items // 2
             self.nodes[edge.source].outputs.append(channel)
             self.nodes[edge.target].inputs.append(channel)
         meeting = plan.spec.sources_that_meet()

@@ -88,7 +88,7 @@ class Burst:
         self.long = False
         hands, node, channel, output = self._hands, self._node, self._input, self._output
         buffer, work, desk, plain = channel.buffer, node.spec.stage, hands.desk, self._plain
-        most = min(len(buffer), self._limit) if output is None else min(len(buffer), self._limit, output.room)
+        most = min(len(buffer), self._limit) if output is None else min(len(buffer), self._limit, output.space)
         if most <= 0 or node.complete:
             return None
         position = 0 if output is None else output.put_count

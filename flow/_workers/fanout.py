@@ -1,104 +1,109 @@
 """Workers of a repeat and of a group: the two ends of a pair. The repeat opens groups, the group waits for their members."""
 
-from .._core.channel import Channel
+from .._core.channel import Channel, Line
+from .._core.groups import Groups
 from .._core.item import Item
-from .._core.node import NodeState
 from .._item import Gathered
 from .hands import Hands
+from .pumped import Pumped
 
 
-class Repeat:
-    """Worker of a repeat node."""
+class Repeat(Pumped):
+    """Worker of a repeat node: opens groups, and issues members again that their barrier wants retried."""
 
     def __init__(self, hands: Hands) -> None:
-        self._hands, self._state, self._node = hands, hands.state, hands.node
-
-    async def run(self) -> None:
-        """Open groups, and issue members again that their barrier wants retried, until nothing more can come."""
-        node, groups, admission = self._node, self._node.groups, self._node.admission
+        super().__init__(hands)
+        node = hands.node
         assert node.input is not None
         assert node.output is not None
-        assert groups is not None
-        groups.on_retry = self._hands.parker
-        if admission is not None:
-            admission.listeners.append(self._hands.parker)
-        node.input.consumers.join(self._hands.parker)  # always the only consumer: stays in line to hear of items
-        try:
-            await self._open_groups(node.input, node.output)
-        finally:
-            if admission is not None:
-                admission.listeners.remove(self._hands.parker)
-            node.input.consumers.leave(self._hands.parker)
+        assert node.groups is not None
+        self._input: Channel = node.input
+        self._output: Channel = node.output
+        self._groups: Groups = node.groups
+        self._admission = node.admission
 
-    async def _open_groups(self, channel: Channel, output: Channel) -> None:
-        node, groups, admission = self._node, self._node.groups, self._node.admission
-        assert groups is not None
+    def lines(self) -> list[Line]:
+        """See ``Pumped``."""
+        return [self._input.consumers, self._output.producers]
+
+    def begin(self) -> None:
+        """See ``Pumped``."""
+        self._groups.on_retry = self.pump
+        if self._admission is not None:
+            self._admission.listeners.append(self.pump)
+
+    def end(self) -> None:
+        """See ``Pumped``."""
+        self._groups.on_retry = None
+        if self._admission is not None:
+            self._admission.listeners.remove(self.pump)
+
+    def step(self) -> bool | None:
+        """See ``Pumped``."""
+        node, channel, output, groups, admission = self.node, self._input, self._output, self._groups, self._admission
         while True:
             if node.complete and channel.buffer:
-                self._state.drop(node, self._state.lease(node), "surplus")
+                self.state.drop(node, self.state.lease(node), "surplus")
             elif groups.retries:
-                await self._hands.wait_for_room(output, [groups.retries[0]])
-                if groups.retries:
-                    self._state.emit(node, [groups.retries.popleft()])
+                if not output.fits([groups.retries[0]]):
+                    return self.wait("output", output.name)
+                self.state.emit(node, [groups.retries.popleft()])
             elif channel.buffer and (admission is None or admission.may_open):
-                await self._open_group(node, output)
+                if not output.fits([channel.buffer[0]] * node.spec.size):
+                    return self.wait("output", output.name)
+                self._open_group(self.state.lease(node))
             elif channel.ended and not groups.open:
-                return
+                return True
             else:
-                waits_for_ticket = bool(channel.buffer) and admission is not None
-                self._hands.lane.enter("ticket" if waits_for_ticket else "input", channel.name)
-                await self._hands.parker.wait()
+                return self.wait("ticket" if channel.buffer and admission is not None else "input", channel.name)
 
-    async def _open_group(self, node: NodeState, output: Channel) -> None:
-        item = self._state.lease(node)
-        try:
-            await self._hands.wait_for_room(output, [item] * node.spec.size)
-        except BaseException:
-            self._state.give_back(node, item)
-            raise
-        members = self._state.open_group(node, item)
-        paths = [item.path, *(member.path for member in members)]
-        self._hands.lane.work_on(paths, {"birth": members[0].birth})
-        self._state.commit(node, item, members)
-        self._hands.lane.enter("input", output.name)
+    def _open_group(self, item: Item) -> None:
+        members = self.state.open_group(self.node, item)
+        if self.lane.recorder is not None:
+            paths = [item.path, *(member.path for member in members)]
+            self.lane.work_on(paths, {"birth": members[0].birth})
+        self.state.commit(self.node, item, members)
 
 
-class Barrier:
-    """Worker of a group node."""
+class Barrier(Pumped):
+    """Worker of a group node: hands closed groups on as room allows, and absorbs members meanwhile.
+
+    It absorbs while no more groups wait than the edge behind it would hold. So members are refused only for groups that are
+    whole already, and waiting for room can never keep a group from closing that the other side waits for.
+    """
 
     def __init__(self, hands: Hands) -> None:
-        self._hands, self._state, self._node = hands, hands.state, hands.node
+        super().__init__(hands)
+        assert hands.node.input is not None
+        assert hands.node.output is not None
+        self._input: Channel = hands.node.input
+        self._output: Channel = hands.node.output
 
-    async def run(self) -> None:
-        """Hand closed groups on as room allows, and absorb members while no more of them wait than the edge would hold.
+    def lines(self) -> list[Line]:
+        """See ``Pumped``."""
+        return [self._input.consumers, self._output.producers]
 
-        Members are refused only for groups that are whole already, so waiting for room can never keep a group from closing
-        that the other side waits for.
-        """
-        node = self._node
-        assert node.input is not None
-        assert node.output is not None
-        node.input.consumers.join(self._hands.parker)  # always the only one at both ends: stays in line to hear of both
-        node.output.producers.join(self._hands.parker)
-        try:
-            while not (node.input.ended and not node.ready):
-                if (exceeded := node.budget.exceeded()) is not None:
-                    raise exceeded
-                if len(node.input) and len(node.ready) < node.output.max_items:
-                    self._state.absorb(node, self._state.lease(node))
-                elif node.ready and node.output.fits([node.ready[0]]):
-                    item = node.ready[0]
-                    self._hands.lane.work_on(_paths(item), {"birth": item.birth})
-                    self._state.release_ready(node)
-                    self._hands.host.committed(node.spec.name, [item.value])
-                else:
-                    self._hands.lane.enter(
-                        "output" if node.ready else "input", node.output.name if node.ready else node.input.name
-                    )
-                    await self._hands.parker.wait()
-        finally:
-            node.output.producers.leave(self._hands.parker)
-            node.input.consumers.leave(self._hands.parker)
+    def step(self) -> bool | None:
+        """See ``Pumped``."""
+        node, channel, output = self.node, self._input, self._output
+        while True:
+            if (exceeded := node.budget.exceeded()) is not None:
+                raise exceeded
+            if channel.buffer and len(node.ready) < output.max_items:
+                self.state.absorb(node, self.state.lease(node))
+            elif node.ready and output.fits([node.ready[0]]):
+                item = node.ready[0]
+                if self.lane.recorder is not None:
+                    self.lane.work_on(_paths(item), {"birth": item.birth})
+                self.state.release_ready(node)
+                if self.host.watched:
+                    self.host.committed(node.spec.name, [item.value])
+            elif channel.ended and not node.ready:
+                return True
+            elif node.ready:
+                return self.wait("output", output.name)
+            else:
+                return self.wait("input", channel.name)
 
 
 def _paths(item: Item) -> list[tuple[int, ...]]:

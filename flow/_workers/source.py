@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from .._core.channel import Channel
+from .._core.channel import Channel, Line
 from .._core.item import Item
 from .._errors import StageFailed
 from .._lane import Stretch
 from .hands import Crew, Hands
+from .pumped import Pumped
 
 END = object()
 """Stands for the end of a source: a coroutine cannot raise ``StopIteration``."""
@@ -20,15 +21,33 @@ def drawn_from(source: Any) -> Iterator[Any]:
     return iter(source.draw, END) if hasattr(source, "draw") else iter(source)
 
 
+class Filling(Pumped):
+    """Worker of a source on the loop whose edge has no cost: draws as many as there is room for."""
+
+    def lines(self) -> list[Line]:
+        """See ``Pumped``."""
+        assert self.node.output is not None
+        return [self.node.output.producers]
+
+    def step(self) -> bool | None:
+        """See ``Pumped``."""
+        node, output = self.node, self.node.output
+        assert output is not None
+        if node.complete:
+            return True
+        if output.space > 0 and not _fill(self.hands, output):
+            return True
+        return self.wait("output", output.name)
+
+
 async def run_source(hands: Hands) -> None:
     """Emit what the source gives until it ends or the run is complete."""
     node, crew = hands.node, hands.crew
     assert node.output is not None
+    if crew.executor is None and node.output.max_cost is None:
+        await Filling(hands).run()
+        return
     while crew.in_hand is not None or not node.complete:
-        if crew.in_hand is None and crew.executor is None and node.output.room > 0:
-            if not _fill(hands, node.output):
-                return
-            continue
         if crew.in_hand is None:
             count = node.output.put_count
             hands.lane.work_on([(*node.prefix, count)], {"item": str(count)})
@@ -54,7 +73,7 @@ def _fill(hands: Hands, channel: Channel) -> bool:
     Returns:
         Whether there may be more.
     """
-    buffer, lane, room = channel.buffer, hands.lane, channel.room
+    buffer, lane, room = channel.buffer, hands.lane, channel.space
     first = count = channel.put_count
     prefix = hands.node.prefix
     began = lane.clock()

@@ -9,6 +9,7 @@ import asyncio
 from typing import Any, cast
 
 from .._core.budget import Outcome
+from .._core.channel import Channel, Line
 from .._core.item import Item
 from .._core.pools import Request
 from .._errors import CancelledInside, DeadlineExceeded, StageFailed, WorkerDied
@@ -16,6 +17,47 @@ from .._item import Failed, Filtered, Many
 from .._policy import Drop, Emit, Failure, OnError, Retry
 from .burst import SPECIAL, Burst, Raised, Unwanted
 from .hands import Hands, is_awaitable
+from .pumped import Pumped
+
+
+class InBursts(Pumped):
+    """The same for a stage that never waits: one stretch after another, and what is special about an item aside."""
+
+    def __init__(self, hands: Hands, stage: "Stage") -> None:
+        super().__init__(hands)
+        assert hands.node.input is not None
+        self._stage, self._burst = stage, Burst(hands)
+        self._input: Channel = hands.node.input
+        self._special: tuple[Item, Any] | None = None
+
+    def lines(self) -> list[Line]:
+        """See ``Pumped``."""
+        output = self.node.output
+        return [self._input.consumers] if output is None else [self._input.consumers, output.producers]
+
+    def step(self) -> bool | None:
+        """See ``Pumped``."""
+        channel, output = self._input, self.node.output
+        while True:
+            self._special = self._burst.run()
+            if self._special is not None:
+                return False
+            if not channel.buffer:
+                return True if channel.ended else self.wait("input", channel.name)
+            if self._burst.long:
+                self.pump()  # others first
+                return self.wait("input", channel.name)
+            if reason := self.state.unwanted(self.node, channel.buffer[0]):
+                self.state.drop(self.node, self.state.lease(self.node), reason)
+            elif output is not None and output.space <= 0:
+                return self.wait("output", output.name)
+
+    async def aside(self) -> None:
+        """See ``Pumped``."""
+        assert self._special is not None
+        await self._stage.finish(*self._special)
+        if self.hands.cancelled:
+            raise asyncio.CancelledError
 
 _MOST_ATTEMPTS = 100
 """Attempts at one item that may be cancelled in a row; whoever does it, a stage that cancels its own task does it for ever."""
@@ -38,7 +80,7 @@ class Stage:
     async def run(self) -> None:
         """Handle inputs until they have ended."""
         if Burst.possible(self._hands):
-            await self._run_in_bursts(Burst(self._hands))
+            await InBursts(self._hands, self).run()
             return
         node, channel, is_sink = self._node, self._input, self._node.output is None
         at_once = not node.spec.needs and node.spec.key is None
@@ -68,30 +110,7 @@ class Stage:
             if is_sink and self._hands.cancelled:
                 raise asyncio.CancelledError
 
-    async def _run_in_bursts(self, burst: Burst) -> None:
-        channel, output, parker = self._input, self._node.output, self._hands.parker
-        channel.consumers.join(parker)  # always the only consumer: stays in line to hear of items
-        try:
-            while not channel.ended:
-                special = burst.run()
-                if special is not None:
-                    await self._finish(*special)
-                if self._hands.cancelled:
-                    raise asyncio.CancelledError
-                if burst.long:
-                    await asyncio.sleep(0)
-                if not channel.buffer:
-                    if not channel.ended:
-                        self._hands.lane.enter("input", channel.name)
-                        await parker.wait()
-                elif reason := self._state.unwanted(self._node, channel.buffer[0]):
-                    self._state.drop(self._node, self._state.lease(self._node), reason)
-                elif output is not None and output.room <= 0:
-                    await self._hands.wait_for_room(output, [channel.buffer[0]])
-        finally:
-            channel.stop_waiting_to_take(parker)
-
-    async def _finish(self, item: Item, outcome: Any) -> None:
+    async def finish(self, item: Item, outcome: Any) -> None:
         """What is special about an item that ended a stretch: from here on it is an attempt like any other."""
         self._item = item
         try:
@@ -184,7 +203,7 @@ class Stage:
                 return Unwanted(reason)
             if not (isinstance(policy, Retry) and isinstance(outcome.error, policy.on) and item.retries < policy.times):
                 return self._give_up(policy, item, outcome.error)
-            self._item = item = item.retried()
+            self._item = item = self._input.retried(item)
             self._node.meter.retried += 1
             paused = await self._pause(item, policy.backoff_s * 2 ** (item.retries - 1))
             if paused is None:

@@ -1,4 +1,7 @@
-"""What the tests of ``build`` share. What stands in ``importable`` is on their path, and on that of processes they start."""
+"""What the tests of ``build`` share. What stands in ``importable`` is on their path, and on that of processes they start.
+
+What stands in ``checks`` is on the path of tests: machines and models that several of them use.
+"""
 
 import re
 import sys
@@ -9,7 +12,7 @@ import pytest
 
 from flow import BuildError, Graph
 
-sys.path.insert(0, str(Path(__file__).with_name("importable")))
+sys.path[:0] = [str(Path(__file__).with_name(folder)) for folder in ("importable", "checks")]
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -60,10 +60,10 @@ def test_groups_and_steps_end_by_their_policies_when_a_run_is_drained():
     members = graph.repeat("members", tasks, n=4)
     stage = graph.stage("stage", second_long, workers=2)
     _ = tasks >> members >> stage >> graph.group("groups", stage) >> graph.sink("learn", Learner(), collect=Collect(4))
-    _, summary = stopped(graph, 9.5, Run.drain)
+    _, summary = stopped(graph, 7.5, Run.drain)
     assert (summary.status, dict(summary.leftovers), dict(summary.open_groups)) == ("drained", {}, {"groups": 0})
     assert steps == list(range(len(steps)))
-    assert summary.nodes["learn"].dropped == {"incomplete step": len(steps) % 4}
+    assert summary.nodes["learn"].dropped == ({"incomplete step": len(steps) % 4} if len(steps) % 4 else {})
     assert len(steps) % 4 > 0
 
 

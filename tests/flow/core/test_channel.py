@@ -1,8 +1,10 @@
 """One bounded edge: an item is in the buffer, out on a lease, or ended, and never in two places or in none."""
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from waiting_world import WaitingWorld
 
 from flow._core.channel import Channel, Line
 from flow._core.item import Item
@@ -192,3 +194,10 @@ def test_who_stands_behind_may_leave_the_line():
     line.leave(second)
     assert line.leads(first)
     assert len(line) == 1
+
+
+@pytest.mark.parametrize("max_items", [1, 2, 5])
+def test_nobody_sleeps_at_the_head_of_a_line_while_there_is_something_for_him(max_items):
+    """C3, S13: whoever acts or is cancelled passes the wake-up on, in any order of coming, looking and leaving."""
+    for seed in range(40):
+        WaitingWorld(max_items).run(seed, 200)

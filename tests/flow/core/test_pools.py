@@ -1,10 +1,13 @@
 """Pools: units are conserved, granted all at once, in order, downstream first."""
 
+import random
+
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from flow._core.pools import Pools, Request
+from flow._core.pools import PATIENCE, Pools, Request
 
 NAMES = ("a", "b", "c")
 
@@ -118,4 +121,108 @@ def test_a_grant_that_was_made_and_not_yet_seen_can_be_released():
     assert waiting.granted
     pools.release(waiting)
     pools.release(waiting)
+    assert pools.free == {"engine": 1}
+
+
+def test_nobody_is_overtaken_more_often_than_the_patience_beside_those_who_came_before():
+    """S4: however deep the others, of a pool in which all are served at random, and of one that a large request waits for."""
+    for seed in range(40):
+        rnd = random.Random(seed)
+        pools = Pools({"a": 3, "b": 2})
+        waiting: dict[Request, tuple[dict[str, int], dict[str, int]]] = {}
+        held: list[Request] = []
+        grants = dict.fromkeys(pools.sizes, 0)
+        for _ in range(600):
+            if rnd.random() < 0.55 and len(waiting) < 12:
+                needs = rnd.choice([{"a": 1}, {"a": 1}, {"a": 3}, {"b": 1}, {"a": 2, "b": 2}])
+                before = {name: sum(name in other for other, _ in waiting.values()) for name in needs}
+                request = pools.request(needs, rnd.choice([0, 0, 5]), ignore)
+                waiting[request] = needs, {name: grants[name] + before[name] + PATIENCE for name in needs}
+            elif held:
+                pools.release(held.pop(rnd.randrange(len(held))))
+            for request in [request for request in waiting if request.granted]:
+                needs, most = waiting.pop(request)
+                # Those granted in the same moment may be of either side of the bound: as many as there are units.
+                assert all(grants[name] <= most[name] + pools.sizes[name] for name in needs), f"seed {seed}"
+                grants |= {name: grants[name] + 1 for name in needs}
+                held.append(request)
+
+
+def test_who_waits_in_vain_for_one_pool_does_not_hold_up_the_patience_of_another():
+    """S4: the oldest of all requests waits for what nobody releases; those deeper must not pass a younger one for ever."""
+    pools = Pools({"stuck": 1, "engine": 1})
+    pools.request({"stuck": 1}, 0, ignore)
+    pools.request({"stuck": 1}, 0, ignore)
+    holder, patient = pools.request({"engine": 1}, 1, ignore), pools.request({"engine": 1}, 0, ignore)
+    overtaken = 0
+    while not patient.granted:
+        deeper = pools.request({"engine": 1}, 1, ignore)
+        pools.release(holder)
+        holder, overtaken = deeper, overtaken + 1
+        assert overtaken <= PATIENCE + 1
+    assert overtaken == PATIENCE + 1
+
+
+def test_what_is_remembered_of_arrivals_does_not_grow_with_the_run():
+    """A request that was served and released is forgotten, whatever waits before it."""
+    pools = Pools({"stuck": 1, "engine": 1})
+    holder = pools.request({"stuck": 1}, 0, ignore)
+    served = pools.request({"stuck": 1}, 0, ignore)
+    pools.release(holder)
+    pools.release(served)
+    for _ in range(500):
+        first, second = pools.request({"engine": 1}, 0, ignore), pools.request({"engine": 1}, 0, ignore)
+        pools.release(first)
+        pools.release(second)
+    assert sum(map(len, pools._arrivals.values())) <= 2
+
+
+@pytest.mark.parametrize("rate", [0.5, 2.0, 7.0])
+def test_a_rate_is_reached_and_in_no_window_exceeded(rate):
+    """S3: in any t seconds at most rate x t + 1 starts, however the requests come; all of it where there is always one."""
+    rnd, now, starts, asked = random.Random(0), 0.0, [], []
+    due: list[float] = []
+    pools = Pools({}, {"search": rate})
+    pools.clock, pools.call_at = (lambda: now), due.append
+    while now < 60:
+        busy = now >= 30  # requests come now and then at first, later there is always one
+        while busy and pools.waiting < 2:
+            asked.append(pools.request({"search": 1}, 0, ignore))
+        if not busy and rnd.random() < 0.3:
+            asked.append(pools.request({"search": 1}, 0, ignore))
+        starts += [now for request in asked if request.granted]
+        asked = [request for request in asked if not request.granted]
+        now = min([when for when in due if when > now] + [now + rnd.random()])
+        pools.look()
+    starts += [now for request in asked if request.granted]
+    for first in range(len(starts)):
+        for last in range(first, len(starts)):
+            assert last - first + 1 <= rate * (starts[last] - starts[first]) + 1 + 1e-6
+    assert sum(start >= 30 for start in starts) >= rate * 30 - 1
+
+
+def test_a_start_is_not_given_back():
+    """S3: a rate counts starts, so a request that is released early has used its start."""
+    pools = Pools({}, {"search": 1.0})
+    first, second = pools.request({"search": 1}, 0, ignore), pools.request({"search": 1}, 0, ignore)
+    pools.release(first)
+    assert not second.granted
+    pools.clock = lambda: 1.0
+    pools.look()
+    assert second.granted
+
+
+def test_a_pool_that_shrinks_takes_nothing_away_and_grants_nothing_before_enough_came_back():
+    """S5: resizing never revokes."""
+    pools = Pools({"engine": 4})
+    held = [pools.request({"engine": 1}, 0, ignore) for _ in range(4)]
+    waiting = pools.request({"engine": 1}, 0, ignore)
+    pools.resize("engine", 2)
+    assert all(request.granted for request in held)
+    assert pools.free == {"engine": -2}
+    for count, request in enumerate(held[:3], start=1):
+        assert not waiting.granted, f"after {count - 1} came back"
+        pools.release(request)
+    assert waiting.granted
+    pools.resize("engine", 3)
     assert pools.free == {"engine": 1}
