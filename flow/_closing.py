@@ -5,6 +5,7 @@ is struck off asyncio's list, since ``asyncio.run`` would wait for it at its own
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,6 +37,10 @@ class Closing:
         self.overdue = self._hurried = False
         self._limit: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+
+    def __str__(self) -> str:
+        """What was left behind, in one line."""
+        return "; ".join(name if count == 1 else f"{name}, {count} times" for name, count in Counter(self.left).items())
 
     def hurry(self) -> None:
         """Bound what is under way, and what follows, by a second."""

@@ -131,14 +131,14 @@ class Run:
     def _outcome(self, whole: "asyncio.Task[Summary]", cancelled: asyncio.CancelledError | None) -> Summary:
         self._closing.stop()
         if self._closing.left:
-            _LOG.warning("graph '%s' left behind: %s", self.plan.spec.name, "; ".join(self._closing.left))
+            _LOG.warning("graph '%s' left behind: %s", self.plan.spec.name, self._closing)
         if not whole.done():
             leave_behind(whole)
             self._note(self._never_closed())
             self._closed = True
         error = self._error if not whole.done() else None if whole.cancelled() else whole.exception()
         if error is not None and self._closing.left:
-            error.add_note("leftover tasks: " + "; ".join(self._closing.left))
+            error.add_note(f"leftover tasks: {self._closing}")
         if cancelled is not None:
             raise cancelled from error
         if error is not None:
@@ -263,6 +263,11 @@ class Run:
         return summarise(self.state, status, now - self._began, self._closing.left)
 
     # --- what workers need of the run ---
+
+    @property
+    def stopping(self) -> bool:
+        """Whether workers that are cancelled are to end."""
+        return not self._staff.replaces
 
     def parker(self) -> Parker:
         """Make a parker that is woken when the run is complete."""

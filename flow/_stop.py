@@ -48,13 +48,12 @@ def shut(crews: Sequence[Crew]) -> None:
     """Let no worker begin another attempt, and every attempt under way hand over what it makes.
 
     Somebody who never goes stands first in the line for inputs. Since nobody takes from the edges any more, their bounds would
-    hold finished work back; without them an edge gets one item more for each worker before it, at most. Sources begin nothing
-    and keep theirs.
+    hold finished work back; without them an edge behind a stage gets what each of its workers is at, and no more.
     """
     for crew in crews:
         for edge in crew.node.inputs:
             edge.consumers.waiting.appendleft(_never)
-        for edge in crew.node.outputs if crew.node.spec.kind != "source" else ():
+        for edge in crew.node.outputs if crew.node.spec.kind == "stage" else ():
             edge.max_items, edge.max_cost = sys.maxsize, None
             edge.producers.wake_first()
 

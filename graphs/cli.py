@@ -25,6 +25,7 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 from flow import BuildError, FlowError, Plan
 from graphs.catalogue import CATALOGUE, find
 from graphs.execute import check_parts, execute, prepare
+from graphs.interrupts import Interrupted
 from graphs.own import load_function, make_program
 from graphs.program import Program
 from graphs.run_folder import RunFolder
@@ -80,6 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     try:
         work()
+    except Interrupted as error:
+        _fail(error, 130)
     except Exception as error:
         _fail(error)
     except (KeyboardInterrupt, asyncio.CancelledError):
@@ -218,15 +221,15 @@ def _refuse(text: str) -> NoReturn:
     raise SystemExit(2)
 
 
-def _fail(error: BaseException) -> NoReturn:
+def _fail(error: BaseException, status: int = 1) -> NoReturn:
     """A run that failed: the line that says so, then where the stage's own error came from."""
     console = Console(stderr=True, soft_wrap=True)
-    cause = error.__cause__ or (None if isinstance(error, FlowError) else error)
+    cause = error.__cause__ or (None if isinstance(error, FlowError | Interrupted) else error)
     if cause is not None:
         console.print("".join(traceback.format_exception(cause)).rstrip(), highlight=False, markup=False)
     notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
     console.print(f"headrace: {error}{notes}", highlight=False, markup=False)
-    raise SystemExit(1)
+    raise SystemExit(status)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,19 @@
 """Running a program: proves every graph first, then opens the engine, runs the phases and writes the summary.
 
-The first interrupt suspends the graph under way; the second ends the program where it stands.
+What interrupts do is in ``interrupts``.
 """
 
 import asyncio
 import contextlib
 import gc
 import resource
-import signal
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flow import Plan, Run
 from flow.trace import LoopLag, PerfettoWriter
+from graphs.interrupts import interruptible
 from graphs.program import Phase, Program
 from graphs.run_folder import RunFolder
 from graphs.summary import of_phase
@@ -21,7 +21,6 @@ from graphs.versions import versions
 from graphs.view import View
 from stages.episodes import check_tasks
 
-_ONE_INTERRUPT_S = 0.5
 Prepared = Sequence[tuple[Phase, Plan]]
 
 
@@ -64,7 +63,8 @@ async def execute(program: Program, plans: Prepared, folder: RunFolder, view: Vi
 
     Raises:
         FlowError: a run failed; the summary is written and says so.
-        CancelledError: interrupted a second time, or before a graph ran; the summary is written and says so.
+        Interrupted: interrupted a second time; the summary is written and says so.
+        CancelledError: interrupted before a graph ran; the same.
     """
     began = time.monotonic()
     summary: dict[str, Any] = {"graph": program.name, "status": "failed", "steps": 0}
@@ -95,7 +95,7 @@ class _Execution:
 
     async def run(self, plans: Prepared) -> str:
         """Run all phases, or up to the one that was suspended; gives the status."""
-        with self._interruptible():
+        with interruptible(lambda: self._run):
             async with contextlib.AsyncExitStack() as stack:
                 recorder = stack.enter_context(PerfettoWriter(self._folder.path / "run.pftrace"))
                 await self._open(stack, recorder)
@@ -140,34 +140,6 @@ class _Execution:
             self._summary |= phase.result()
         self._view.finished(phase, outcome, self._summary)
         return str(outcome.status)
-
-    @contextlib.contextmanager
-    def _interruptible(self) -> Generator[None]:
-        """First interrupt: suspend the graph under way, if there is one. Otherwise, and the second time: cancel."""
-        loop, main = asyncio.get_running_loop(), asyncio.current_task()
-        assert main is not None
-        count, latest = 0, 0.0
-
-        def interrupt() -> None:
-            # Some senders reach a process twice for one interrupt, as a member of its group and by name.
-            nonlocal count, latest
-            if count and time.monotonic() - latest < _ONE_INTERRUPT_S:
-                return
-            count, latest = count + 1, time.monotonic()
-            if count == 1 and self._run is not None:
-                self._run.suspend()
-            else:
-                main.cancel()
-
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        for number in before:
-            loop.add_signal_handler(number, interrupt)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                loop.remove_signal_handler(number)
-                signal.signal(number, handler)
 
 
 def _write_summary(folder: RunFolder, summary: Mapping[str, Any]) -> None:

@@ -28,6 +28,11 @@ class Host(Protocol):
     number: int
     """Number of the run in its process: runs that share a trace must not share arrows."""
 
+    @property
+    def stopping(self) -> bool:
+        """Whether workers that are cancelled are to end."""
+        ...
+
     restarts: Callable[[asyncio.Task[None]], bool]
     """Whether a worker that was killed is started again, where others of its node are left."""
     threads: type[Executor]

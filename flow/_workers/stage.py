@@ -21,6 +21,9 @@ from .burst import SPECIAL, Burst, Raised, Unwanted, asynchronous
 from .hands import Hands, is_awaitable
 from .in_bursts import InBursts
 
+_MOST_ATTEMPTS = 100
+"""Attempts at one item that may be cancelled in a row; whoever does it, a stage that cancels its own task does it for ever."""
+
 
 class _Overdue(Exception):
     """An item that came back must leave before the one in hand, and every other worker waits behind it too: do it first."""
@@ -247,7 +250,12 @@ class Stage:
         for _ in range(late + bool(unwanted)):
             task.uncancel()
         if task.cancelling() > before and (cause is not None or self._node.output is not None):
-            raise asyncio.CancelledError from cause
+            assert self._item is not None
+            if self._item.attempt < _MOST_ATTEMPTS or self._hands.host.stopping:
+                raise asyncio.CancelledError from cause
+            while task.cancelling() > before:
+                task.uncancel()
+            return Raised(CancelledInside(spec.name))
         if unwanted:
             return Unwanted(unwanted)
         if late and (cause is not None or self._crew.executor is not None):  # a thread ends, late as it is, in a result

@@ -1,10 +1,13 @@
 """Real signals to a real process."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,11 +34,59 @@ def endless() -> Graph:
 """
 
 
-def started(folder: Path) -> "subprocess.Popen[str]":
+HANGING = """
+import asyncio, threading
+from flow import Context, Graph, Threads
+
+def hang(number: int, context: Context) -> int:
+    threading.Event().wait()
+    return number
+
+async def deaf(number: int, context: Context) -> int:
+    while True:
+        try:
+            await asyncio.sleep(0.02 if number < 9 else 1000)
+            return number
+        except asyncio.CancelledError:
+            pass
+
+async def elsewhere(number: int, context: Context) -> int:
+    await asyncio.to_thread(threading.Event().wait)
+    return number
+
+def keep(number: int, context: Context) -> None: ...
+
+def endless() -> Graph:
+    graph = Graph("endless")
+    for name, work, settings in [("hang", hang, {"placement": Threads()}), ("deaf", deaf, {}), MORE]:
+        graph.source(name + " in", range(99)) >> graph.stage(name, work, **settings) >> graph.sink(name + " out", keep)
+    return graph
+"""
+NO_MORE, TO_THREAD = '("slow", deaf, {})', '("elsewhere", elsewhere, {})'
+
+
+@pytest.fixture(autouse=True)
+def patience() -> Iterator[None]:
+    """No process of these tests outlives them, whatever it does."""
+    killer = threading.Timer(60, lambda: [process.kill() for process in STARTED])
+    killer.start()
+    yield
+    killer.cancel()
+    for process in STARTED:
+        process.kill()
+        process.communicate()
+    STARTED.clear()
+
+
+STARTED: "list[subprocess.Popen[str]]" = []
+
+
+def started(folder: Path, source: str = ENDLESS) -> "subprocess.Popen[str]":
     """A run that has begun to work."""
-    (folder / "endless.py").write_text(ENDLESS)
+    (folder / "endless.py").write_text(source)
     command = [sys.executable, "-m", "graphs.cli", "run", "endless.py:endless", "--options.name", "it"]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    STARTED.append(process)
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("graph endless"):
@@ -59,3 +110,34 @@ def test_an_interrupt_suspends_the_run_and_its_summary_says_so(tmp_path: Path, n
     assert summary["status"] == "suspended"
     assert summary["ledger_balanced"] is True
     assert summary["stages"]["kept"]["taken"] > 0
+
+
+@pytest.mark.parametrize("more", [NO_MORE, TO_THREAD])
+def test_a_second_interrupt_ends_a_run_at_once_whatever_hangs_in_it(tmp_path: Path, more: str) -> None:
+    """S21, S26: a thread that never returns, a stage deaf to cancels, a thread of the loop's own that nobody can give up."""
+    process = started(tmp_path, HANGING.replace("MORE", more))
+    trace = tmp_path / "runs" / "it" / "run.pftrace"
+    until = time.monotonic() + 20
+    while trace.stat().st_size < 2_000 and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.stdout is not None
+    told = "headrace: interrupted: attempts under way get 10 s to end; interrupt again to stop at once\n"
+    assert told in iter(process.stdout.readline, "")
+    time.sleep(0.7)  # two within half a second count as one
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=30)
+    assert time.monotonic() - began < 9
+    assert process.returncode == 130, output
+    if more == NO_MORE:
+        assert "Traceback" not in output
+        last = [line for line in output.splitlines() if line.strip()][-2:]
+        assert last[0] == "headrace: interrupted twice: stopped where it stood, attempts under way are lost"
+        assert re.sub(r"py:\d+", "py:N", last[1]) == (
+            "leftover tasks: deaf/0 in deaf (endless.py:N); slow/0 in deaf (endless.py:N); "
+            "thread of hang in hang (endless.py:N)"
+        )
+    summary = json.loads((tmp_path / "runs" / "it" / "summary.json").read_text())
+    assert (summary["status"], summary["ledger_balanced"]) == ("failed", True)
+    assert summary["error"].startswith("Interrupted: interrupted twice")

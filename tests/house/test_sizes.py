@@ -13,6 +13,7 @@ INFRASTRUCTURE = {
     "engine_trace.py",
     "execute.py",
     "fitting.py",
+    "interrupts.py",
     "own.py",
     "parts.py",
     "pretrained.py",

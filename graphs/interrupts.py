@@ -1,0 +1,77 @@
+"""What an interrupt does: the first suspends the graph under way, the second aborts it, the third ends the process.
+
+Also for SIGTERM. Whatever hangs, a process that was interrupted twice comes to its end, with status 130.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from flow import Run
+
+WITHIN_S = 10.0
+"""What attempts under way get to end."""
+_ONE_INTERRUPT_S = 0.5
+"""Some senders reach a process twice for one interrupt, as a member of its group and by name."""
+_ABORTED_S = 5.0
+"""What is left of the process after an abort: a thread of somebody else's may hold it for ever."""
+_STATUS = 130
+
+
+class Interrupted(RuntimeError):
+    """A program was interrupted twice."""
+
+    def __init__(self) -> None:
+        super().__init__("interrupted twice: stopped where it stood, attempts under way are lost")
+
+
+@contextmanager
+def interruptible(under_way: Callable[[], Run | None]) -> Generator[None]:
+    """Handle interrupts meanwhile. ``under_way`` gives the run to stop; where there is none, the caller's task is cancelled."""
+    loop, main = asyncio.get_running_loop(), asyncio.current_task()
+    assert main is not None
+    count, latest = 0, 0.0
+
+    def interrupt() -> None:
+        nonlocal count, latest
+        if count and time.monotonic() - latest < _ONE_INTERRUPT_S:
+            return
+        count, latest = count + 1, time.monotonic()
+        if count == 3:
+            os._exit(_STATUS)
+        if count == 2:
+            _bound_the_rest()
+        run = under_way()
+        if run is None:
+            main.cancel()
+        elif count == 1:
+            _say(f"interrupted: attempts under way get {WITHIN_S:g} s to end; interrupt again to stop at once")
+            run.suspend(WITHIN_S)
+        else:
+            run.abort(Interrupted())
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        loop.add_signal_handler(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+
+
+def _bound_the_rest() -> None:
+    rest = threading.Timer(_ABORTED_S, os._exit, [_STATUS])
+    rest.daemon = True
+    rest.start()
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"headrace: {text}\n")
+    sys.stderr.flush()
