@@ -89,7 +89,8 @@ class Graph:
                 not together with ``order="input"``.
             needs: pool units held while ``work`` runs, and starts drawn from rates, by name, granted all at once.
             reads: cell whose version stamps the items when they are dispatched.
-            deadline_s: seconds an attempt may take; ``None`` for no deadline.
+            deadline_s: seconds an attempt may take. ``None`` for half an hour, looked at once a minute; ``math.inf`` for any
+                time. Synchronous code on the loop cannot be stopped.
             on_error: what happens to an item whose attempt raised.
             budget: (most, of): the run ends with ``BudgetExceeded`` when more than ``most`` of the last ``of`` outcomes were
                 ``Failed``, or, on a line with tickets, when ``of`` in a row gave nothing. ``Drop`` and ``Emit`` bring limits
