@@ -102,7 +102,7 @@ def choices() -> list[tuple[str, Line, bool]]:
         for late in (("wait",) if lag == 0 else ("wait", "drop"))
     ]
     arrival = ("max_lag=0 order of arrival", replace(LINE, max_lag=0, order="arrival"), False)
-    depths = [(f"max_lag=4 wait depth={depth}", replace(LINE, max_lag=4, depth=depth), False) for depth in (1, 2)]
+    depths = [(f"max_lag=4 wait depth={depth}", replace(LINE, max_lag=4, depth=depth), True) for depth in (1, 2)]
     return [offered[0], arrival, *offered[1:], *depths]
 
 
