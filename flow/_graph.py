@@ -136,8 +136,8 @@ class Graph:
         Args:
             name: its id.
             upstream: the node whose outputs it gathers.
-            missing: what happens to a group a member of which failed: ``"drop"`` it, ``Retry`` the member first, or ``Shrink`` the
-                group, which keeps what is done and is a bias against what fails most.
+            missing: what happens to a group a member of which failed: ``"drop"`` it, ``Retry`` the member first, or ``Shrink``
+                the group, which keeps what is done and is a bias against what fails most.
             budget: (most, of): the run ends with ``BudgetExceeded`` when more than ``most`` of the last ``of`` groups were
                 dropped. Those that became too old do not count: they age only while steps are completed. ``None`` for no limit.
         """

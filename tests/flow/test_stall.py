@@ -2,8 +2,8 @@
 
 import asyncio
 import itertools
-import math
 import logging
+import math
 import queue
 import re
 
