@@ -1,4 +1,4 @@
-"""What a deliberate fault of the engine must make fail, each in some tens of milliseconds: walks, whole graphs, single tests."""
+"""What a deliberate fault of the engine must make fail, each in tens of milliseconds: walks, whole graphs, single tests."""
 
 import asyncio
 import importlib.util
