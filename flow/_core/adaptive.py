@@ -4,14 +4,18 @@ A server answers in about the same time until it is full; from there on every fu
 its unit longer. So the pool grows by one after a round in which all units were in demand and none was held much longer than the
 shortest seen, and shrinks by a tenth when they were.
 
+The shortest is a mean too, of a round of answers, so that one lucky answer is no measure. It is not raised as time passes: a
+full server would then be taken for a slow one, and the pool grow without end. It is measured anew where the pool is at its least
+and answers still take long, since then it is the server that has changed.
+
 Source: the gradient limit of https://github.com/Netflix/concurrency-limits; here without its smoothing by round trips, since
 units are few and held for seconds.
 """
 
-TOLERANCE = 2.0
+TOLERANCE = 2.5
 """Mean hold time of a round, as a multiple of the shortest, above which a pool shrinks."""
-_DRIFT = 1.05
-"""How much the shortest hold time grows a round, so that one lucky answer is not the measure for ever."""
+_ROUND = 32
+"""Fewest answers in a round, so that its mean says something where answers differ much."""
 
 
 class Adaptive:
@@ -45,11 +49,13 @@ class Adaptive:
         self._count += 1
         self._sum_s += held_s
         self._wanted = self._wanted or wanted
-        if self._count < size:
+        if self._count < max(size, _ROUND):
             return size
         mean_s, wanted = self._sum_s / self._count, self._wanted
         shortest_s = mean_s if self._shortest_s is None else min(self._shortest_s, mean_s)
-        self._count, self._sum_s, self._wanted, self._shortest_s = 0, 0.0, False, shortest_s * _DRIFT
-        if mean_s > TOLERANCE * shortest_s:
+        slow = mean_s > TOLERANCE * shortest_s
+        self._count, self._sum_s, self._wanted = 0, 0.0, False
+        self._shortest_s = mean_s if slow and size == self.least else shortest_s
+        if slow:
             return max(self.least, min(size - 1, size * 9 // 10))
         return min(self.most, size + 1) if wanted else size
