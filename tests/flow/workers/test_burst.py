@@ -99,7 +99,7 @@ def test_a_stage_before_a_slow_one_takes_no_more_than_there_is_room_for():
 def test_kills_between_stretches_lose_nothing(seed):
     """C3: workers that move items in bursts are killed as soon as they are woken."""
     graph, got = line(capacity=3)
-    loop = VirtualLoop(seed, kill=0.2)
+    loop = VirtualLoop(seed, kill=0.5)
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         summary = runner.run(Run(graph.build()).finish())
     assert loop.kills > 0
