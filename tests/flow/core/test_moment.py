@@ -1,23 +1,20 @@
 """The moment of a graph that runs: suspended anywhere and gone on with in a fresh run, all is as if it had never stopped.
 
-The graphs are those of ``test_simulation``, whose interpreter says what must reach the sink; every run begins with new stages,
-and its source where the one before it stopped.
+What must reach the sink is what the interpreter of random graphs says; every run begins with new stages, and its source where
+the one before it stopped.
 """
 
 import asyncio
 import itertools
 import random
-from collections import Counter
+from dataclasses import replace
 
 import pytest
 from core_look import plain
-from probes import loaded
 
-from flow import Collect, Context, Drop, Freshness, Gathered, Graph, Items, Plan, Retry, Run, Summary
+from flow import Collect, Context, Drop, Freshness, Graph, Items, Plan, Retry, Run, Summary
 from flow._core.moment import Moment, capture, restore
-from flow.testing import run_virtual
-
-simulation = loaded("test_simulation.py")
+from flow.testing import Collected, expected, random_graph, reached, run_virtual
 
 
 def go_on(plan: Plan, moment: Moment | None, stop_after_s: float | None, seed: int, kill: float) -> tuple[Summary, Moment, int]:
@@ -42,20 +39,13 @@ def go_on(plan: Plan, moment: Moment | None, stop_after_s: float | None, seed: i
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
 def test_a_run_that_is_suspended_again_and_again_ends_as_the_interpreter_says(block):
-    """C1, P1, P2, P6: lines and groups with failures, retries and several outputs; nothing lost, nothing twice."""
+    """C1, P1, P2, P6: random graphs with failures, retries and several outputs; nothing lost, nothing twice."""
     stops = 0
     for seed in range(block * 30, block * 30 + 30):
-        plan, clock = simulation.make_plan(seed, grouped=seed % 2 == 0, tasks=8), random.Random(seed)
-        graph, got = Graph("random", pools={"a": 1, "b": 2}), Counter()
-
-        async def keep(value: object, context: Context, got=got, clock=clock) -> None:
-            await asyncio.sleep(clock.choice([0, 0.5]))
-            got[context.path, value.members if isinstance(value, Gathered) else ()] += 1
-
-        simulation.connect(graph, [*simulation.declare(plan, graph, clock), graph.sink("sink", keep)], clock)
+        drawn, clock, sink = replace(random_graph(random.Random(seed)), collect=None), random.Random(seed), Collected()
         moment, cursor, summary = None, 0, None
         for stop_after_s in (*(clock.choice([0.0, clock.random(), 5 * clock.random()]) for _ in range(4)), None):
-            whole = graph.replace("tasks", range(cursor, plan.tasks)).build()
+            whole = drawn.graph(sink).replace("tasks", range(cursor, drawn.tasks)).build()
             summary, moment, cursor = go_on(whole, moment, stop_after_s, seed, kill=(0, 0.1)[seed % 2])
             assert summary.faults == ()
             if summary.status == "completed":
@@ -63,7 +53,7 @@ def test_a_run_that_is_suspended_again_and_again_ends_as_the_interpreter_says(bl
             stops += 1
         assert summary is not None
         assert (summary.status, summary.leftovers) == ("completed", {}), f"seed {seed}"
-        assert got == simulation.interpret(plan), f"seed {seed}"
+        assert reached(sink) == expected(drawn), f"seed {seed}"
     assert stops > 60
 
 
