@@ -5,8 +5,8 @@ its unit longer. So the pool grows by one after a round in which all units were 
 shortest seen, and shrinks by a tenth when they were.
 
 The shortest is a mean too, of a round of answers, so that one lucky answer is no measure. It is not raised as time passes: a
-full server would then be taken for a slow one, and the pool grow without end. It is measured anew where the pool is at its least
-and answers still take long, since then it is the server that has changed.
+full server would then be taken for a slow one, and the pool grow without end. It is measured anew where the pool is at its
+least and answers still take long, since then it is the server that has changed.
 
 Source: the gradient limit of https://github.com/Netflix/concurrency-limits; here without its smoothing by round trips, since
 units are few and held for seconds.
