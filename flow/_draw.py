@@ -141,7 +141,8 @@ def _settings(node: NodeSpec) -> str:
     if node.deadline_s is not None:
         parts.append(f"deadline {node.deadline_s:g} s")
     if isinstance(node.placement, Threads | Processes):
-        parts.append("own thread" if isinstance(node.placement, Threads) else "own process")
+        place = "thread" if isinstance(node.placement, Threads) else "process"
+        parts.append(f"own {place}" if node.workers == 1 else f"{node.workers} {place}{'s' if place == 'thread' else 'es'}")
     return ", ".join(parts)
 
 
