@@ -141,8 +141,10 @@ def _settings(node: NodeSpec) -> str:
     if node.deadline_s is not None:
         parts.append(f"deadline {node.deadline_s:g} s")
     if isinstance(node.placement, Threads | Processes):
-        place = "thread" if isinstance(node.placement, Threads) else "process"
-        parts.append(f"own {place}" if node.workers == 1 else f"{node.workers} {place}{'s' if place == 'thread' else 'es'}")
+        alone, several = (
+            ("own thread", "on threads") if isinstance(node.placement, Threads) else ("own process", "in processes")
+        )
+        parts.append(alone if node.workers == 1 else several)
     return ", ".join(parts)
 
 
