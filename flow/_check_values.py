@@ -62,7 +62,9 @@ def _numbers(spec: Spec, node: NodeSpec) -> Iterator[Fault]:
         yield from _least(f"{path}.collect.items", node.collect.items, 1, node.where)
         yield from _least(f"{path}.collect.steps", node.collect.steps, 1, node.where)
     if node.deadline_s is not None and node.deadline_s <= 0:
-        yield Fault("B5", f"{path}.deadline_s", "a time above 0", f"{node.deadline_s}", node.where, "raise it, or None")
+        yield Fault(
+            "B5", f"{path}.deadline_s", "a time above 0", f"{node.deadline_s}", node.where, "raise it, or None for half an hour"
+        )
     for name, weight in node.weights.items():
         yield from _least(f"{path}.weights.{name}", weight, 1, node.where)
     yield from _least(f"{path}.patience", node.patience, 1, node.where)

@@ -83,6 +83,12 @@ class Deadlines:
             return True
         return False
 
+    def end(self, task: "asyncio.Task[object]") -> None:
+        """Cancel this task as its deadline does, now."""
+        if task not in self._expired:
+            self._expired.add(task)
+            task.cancel()
+
     def passed(self, task: "asyncio.Task[object]") -> bool:
         """Whether the task was cancelled for its deadline and has not cleared it yet."""
         return task in self._expired

@@ -141,7 +141,10 @@ def _settings(node: NodeSpec) -> str:
     if node.deadline_s is not None:
         parts.append(f"deadline {node.deadline_s:g} s")
     if isinstance(node.placement, Threads | Processes):
-        parts.append("own thread" if isinstance(node.placement, Threads) else "own process")
+        alone, several = (
+            ("own thread", "on threads") if isinstance(node.placement, Threads) else ("own process", "in processes")
+        )
+        parts.append(alone if node.workers == 1 else several)
     return ", ".join(parts)
 
 

@@ -96,8 +96,9 @@ class BudgetExceeded(FlowError, RuntimeError):
 class DeadlineExceeded(FlowError, TimeoutError):
     """An attempt ran longer than the deadline of its node."""
 
-    def __init__(self, node: str, deadline_s: float) -> None:
-        super().__init__(f"an attempt of '{node}' took longer than its deadline of {deadline_s:g} s")
+    def __init__(self, node: str, deadline_s: float | None) -> None:
+        limit = "half an hour; declare deadline_s where it may" if deadline_s is None else f"its deadline of {deadline_s:g} s"
+        super().__init__(f"an attempt of '{node}' took longer than {limit}")
 
 
 class CancelledInside(FlowError, RuntimeError):

@@ -14,7 +14,7 @@ from ._handles import Cell, Node
 from ._item import Gathered
 from ._limits import Capacity, Collect, Freshness, Inline, Placement
 from ._plan import Plan
-from ._policy import Budget, Drop, Fail, Missing, OnError
+from ._policy import Budget, Drop, Fail, Missing, OnError, Retry
 from ._spec import CellSpec, EdgeSpec, FeedbackSpec, NodeSpec, Order, Spec, Units, caller
 from ._types import UNTYPED, drawn_by, hints_of, united
 from ._work import AsyncWork, Collector, ManyWork, Settings, Source, SyncWork
@@ -89,7 +89,8 @@ class Graph:
                 not together with ``order="input"``.
             needs: pool units held while ``work`` runs, and starts drawn from rates, by name, granted all at once.
             reads: cell whose version stamps the items when they are dispatched.
-            deadline_s: seconds an attempt may take; ``None`` for no deadline.
+            deadline_s: seconds an attempt may take. ``None`` for half an hour, looked at once a minute; ``math.inf`` for any
+                time. Synchronous code on the loop cannot be stopped.
             on_error: what happens to an item whose attempt raised.
             budget: (most, of): the run ends with ``BudgetExceeded`` when more than ``most`` of the last ``of`` outcomes were
                 ``Failed``, or, on a line with tickets, when ``of`` in a row gave nothing. ``Drop`` and ``Emit`` bring limits
@@ -123,14 +124,20 @@ class Graph:
         return self._node(NodeSpec(name, "repeat", None, gives, gives, size=n, where=caller()))
 
     def group(
-        self, name: str, upstream: Node[Any, T], *, missing: Missing = "drop", budget: Budget | None = (50, 100)
+        self,
+        name: str,
+        upstream: Node[Any, T],
+        *,
+        missing: Missing = Retry(1, then="drop"),
+        budget: Budget | None = (50, 100),
     ) -> Node[T, Gathered[T]]:
         """Declare a barrier: the members of each group of the repeat before it leave together.
 
         Args:
             name: its id.
             upstream: the node whose outputs it gathers.
-            missing: what happens to a group a member of which failed.
+            missing: what happens to a group a member of which failed: ``"drop"`` it, ``Retry`` the member first, or ``Shrink``
+                the group, which keeps what is done and is a bias against what fails most.
             budget: (most, of): the run ends with ``BudgetExceeded`` when more than ``most`` of the last ``of`` groups were
                 dropped. Those that became too old do not count: they age only while steps are completed. ``None`` for no limit.
         """

@@ -29,12 +29,14 @@ class Loading:
         self.under_way: set[str] = set()
 
     async def start(self) -> None:
-        """Load the initial values and put them in force."""
+        """Load the initial values and put them in force, as version 0; in a run that goes on, as the newest ever published."""
         for feedback in self._spec.feedback:
             initial = feedback.initial() if callable(feedback.initial) else feedback.initial
+            version = self._state.cells[feedback.cell].published
             if initial is not None:
-                await self._load(feedback.cell, initial, 0)
-            self._state.cells[feedback.cell].start(initial)
+                await self._load(feedback.cell, initial, version)
+            self._state.cells[feedback.cell].start(initial, version)
+            self._return_tickets(feedback.cell, version)
 
     def publish(self, node: str, value: Any) -> dict[str, int]:
         """A sink completed a step: its result is published on its feedback edges.
@@ -59,11 +61,14 @@ class Loading:
                 version, value = pending
                 await self._load(name, value, version)
                 cell.enforce(version, value)
-                sinks = [feedback.source for feedback in self._spec.feedback if feedback.cell == name]
-                for admission in {id(a): a for sink in sinks if (a := self._state.nodes[sink].admission) is not None}.values():
-                    admission.enforce(version)
+                self._return_tickets(name, version)
             self.under_way.discard(name)
             self._on_idle()
+
+    def _return_tickets(self, name: str, version: int) -> None:
+        sinks = [feedback.source for feedback in self._spec.feedback if feedback.cell == name]
+        for admission in {id(a): a for sink in sinks if (a := self._state.nodes[sink].admission) is not None}.values():
+            admission.enforce(version)
 
     async def _load(self, name: str, value: Any, version: int) -> None:
         """Have whoever uses the values of a cell take over this one."""

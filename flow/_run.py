@@ -19,6 +19,7 @@ from ._errors import LedgerError, together
 from ._executor import Executor
 from ._limits import Processes
 from ._loading import Loading
+from ._longest import end_longest
 from ._park import Parker
 from ._plan import Plan
 from ._staff import Staff
@@ -334,6 +335,7 @@ class Run:
         watch = Watch(self.state, self._staff.hands, self._loading, self.instant, self._stall_s)
         if self._stall_s is not None:
             self._staff.assist(watch.look(), "the stall watch")
+            self._staff.assist(end_longest(self._staff.crews), "the deadline of all attempts")
         if self._recorder is not None:
             self._staff.assist(
                 count(self.state, [hands.lane for hands in self._staff.hands], self._recorder, parent), "the counters"

@@ -1,6 +1,7 @@
 """The declared graph as frozen data: what ``Graph`` builds up, ``_check`` proves, ``_draw`` shows and ``_run`` executes."""
 
 import inspect
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -37,7 +38,7 @@ class NodeSpec:
         key: inputs of an equal ``key(value)`` are handled one at a time and leave in their order; ``None`` for no such bond.
         needs: pool units held while the stage's code runs, and starts drawn from rates, by name.
         reads: name of the cell whose version stamps the items.
-        deadline_s: seconds an attempt may take; ``None`` for no deadline.
+        deadline_s: seconds an attempt may take; ``None`` for half an hour, roughly.
         on_error: what happens to an item whose attempt raised.
         placement: where the stage's code runs.
         size: members a repeat makes of each item.
@@ -74,6 +75,11 @@ class NodeSpec:
     weights: Mapping[str, int] = field(default_factory=dict[str, int])
     patience: int = 8
     where: str = ""
+
+    @property
+    def timed(self) -> bool:
+        """Whether its attempts have a deadline of their own."""
+        return self.deadline_s is not None and self.deadline_s != math.inf
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ class Staff:
             hands.lane.close()
 
     def _crew(self, node: NodeState) -> Crew:
-        deadlines, executor = self._timer.deadlines(node.spec.deadline_s), None
+        deadlines, executor = self._timer.deadlines(node.spec.deadline_s if node.spec.timed else None), None
         if isinstance(node.spec.placement, Threads):
 
             def late() -> None:

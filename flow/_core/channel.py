@@ -60,11 +60,12 @@ class Channel:
         out: items on a lease, by position.
         high_water: most items in the buffer so far.
         low_water: a producer that waits for room is told of it when so few items are left, and not at each that goes.
+        unwanted: whether the node behind it has all it was asked for, so that a choice of edges goes past this one.
     """
 
     __slots__ = (
         "_cost", "_measure", "buffer", "closed", "consumers", "high_water", "low_water", "max_cost", "max_items", "name", "out",
-        "producers", "put_count", "taken",
+        "producers", "put_count", "taken", "unwanted",
     )  # fmt: skip
 
     def __init__(
@@ -72,7 +73,7 @@ class Channel:
     ) -> None:
         self.name, self.max_items, self.max_cost = name, max_items, max_cost
         self.producers, self.consumers = Line(), Line()
-        self.closed = False
+        self.closed = self.unwanted = False
         self.put_count = self.taken = self.high_water = 0
         self.out: dict[int, Item] = {}
         self.low_water = max_items

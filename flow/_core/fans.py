@@ -1,9 +1,10 @@
 """Which item a node with several edges moves next, and where to. No stage runs here and no lease is held over a wait.
 
-A broadcast gives each item to every output once all have room. A balance gives it to the next output in turn that has room. A
-route gives it to the output of its key, and waits for room there. A merge takes from its inputs by smooth weighted round robin:
-each input with an item earns its weight, the richest goes and pays for all, so that in every round each has its share and none
-is served in a row. An input passed over ``patience`` times in a row goes first.
+A broadcast gives each item to every output once all have room. A balance gives it to the next output in turn that has room and
+is not complete: such a branch would swallow what the others need. A route gives it to the output of its key, and waits for room
+there. A merge takes from its inputs by smooth weighted round robin: each input with an item earns its weight, the richest goes
+and pays for all, so that in every round each has its share and none is served in a row. An input passed over ``patience`` times
+in a row goes first.
 
 Source of the round robin: nginx's smooth weighted balancing (2012); here inputs without an item earn nothing.
 """
@@ -92,7 +93,7 @@ class Balance(Fan):
             count = len(self.outputs)
             for offset in range(count):
                 edge = self.outputs[(self._next + offset) % count]
-                if edge.fits([source.buffer[0]]):
+                if not edge.unwanted and edge.fits([source.buffer[0]]):
                     self._after = (self._next + offset + 1) % count
                     return source, [edge]
         return None

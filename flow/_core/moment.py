@@ -94,7 +94,8 @@ def restore(state: State, moment: Moment) -> None:
         for edge in node.inputs:
             _restore_edge(edge, moment.edges[edge.name])
         node.meter = _copied(moment.meters[name])
-        node.complete = name in moment.complete
+        if name in moment.complete:
+            node.completed()
         node.ready.extend(map(_copy, moment.ready.get(name, ())))
         if node.spec.kind == "group" and node.groups is not None:
             _restore_groups(node.groups, moment.groups[name])

@@ -64,6 +64,12 @@ class NodeState:
         self.on_turn: Wake | None = None
         self._keys: dict[int, Hashable] = {}  # by position, of what waits and what is out
 
+    def completed(self) -> None:
+        """Its line has all it was asked for."""
+        self.complete = True
+        for edge in self.inputs:
+            edge.unwanted = True
+
     def next_index(self) -> int | None:
         """Index of the first item in the buffer that may be started: of no key that is being handled; ``None`` to wait.
 

@@ -322,7 +322,7 @@ class State:
 
     def complete(self, sink: NodeState) -> None:
         """A sink has all its steps: so have the nodes whose items reach only such sinks, and, after the last of them, all."""
-        sink.complete = True
+        sink.completed()
         wanting = {
             name
             for name, node in self.nodes.items()
@@ -331,7 +331,8 @@ class State:
         for name, node in self.nodes.items():
             reached = self.plan.spec.sinks_of(name)
             counted = {other for other in reached if self.nodes[other].complete or other in wanting}
-            node.complete = node.complete or not wanting or (bool(counted) and not counted & wanting)
+            if not wanting or (counted and not counted & wanting):
+                node.completed()
         self._tell_unwanted()
 
     def _tell_unwanted(self) -> None:

@@ -68,7 +68,7 @@ class Burst:
             spec.workers == 1
             and not spec.needs
             and spec.reads is None
-            and spec.deadline_s is None
+            and not spec.timed
             and spec.order == "any"
             and spec.key is None
         )

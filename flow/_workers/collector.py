@@ -38,8 +38,7 @@ class CollectorWorker:
     async def _take_steps(self) -> None:
         node, collect = self._node, self._node.spec.collect
         assert collect is not None
-        steps = 0
-        while collect.steps is None or steps < collect.steps:
+        while collect.steps is None or node.meter.steps < collect.steps:  # a run that goes on has some already
             items: list[Item] = []
             try:
                 await self._fill_step(items, collect.items)
@@ -52,7 +51,6 @@ class CollectorWorker:
                 self._state.give_back_step(node, [item for item in items if item.leased])
                 raise
             self._state.commit_step(node, items)
-            steps += 1
             self._hands.host.published(node.spec.name, value)
             if self._hands.cancelled:
                 raise asyncio.CancelledError

@@ -1,6 +1,7 @@
 """Worker of a stage or plain sink whose code never waits (``Burst.possible``)."""
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -48,9 +49,18 @@ class InBursts(Pumped):
             elif output is not None and output.space <= 0:
                 return self.wait("output", output.name)
 
+    def undo(self) -> None:
+        """See ``Pumped``."""
+        if self._special is not None:
+            item, outcome = self._special
+            if inspect.iscoroutine(outcome):
+                outcome.close()
+            self.state.give_back(self.node, item)
+
     async def aside(self) -> None:
         """See ``Pumped``."""
         assert self._special is not None
-        await self._finish(*self._special)
+        special, self._special = self._special, None
+        await self._finish(*special)
         if self.hands.cancelled:
             raise asyncio.CancelledError

@@ -33,6 +33,9 @@ class Pumped:
             self.begin()
             try:
                 ended = await self.pump.run()
+            except BaseException:
+                self.undo()
+                raise
             finally:
                 self.end()
                 for line in self.lines():
@@ -57,6 +60,9 @@ class Pumped:
             ``None`` to wait; ``True`` at the end of the node; ``False`` where something has to be awaited aside.
         """
         raise NotImplementedError
+
+    def undo(self) -> None:
+        """The worker is cancelled before ``aside`` began: give back what the step left for it."""
 
     async def aside(self) -> None:
         """Await what the step could not; nobody else touches the node meanwhile."""

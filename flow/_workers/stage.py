@@ -93,7 +93,7 @@ class Stage:
         """The stage, where it is asynchronous, runs on the loop, and has no deadline and no age."""
         spec = self._node.spec
         on_loop = isinstance(spec.placement, Inline) and asynchronous(spec.stage)
-        return spec.stage if on_loop and spec.deadline_s is None and spec.kind == "stage" else None
+        return spec.stage if on_loop and not spec.timed and spec.kind == "stage" else None
 
     async def finish(self, item: Item, outcome: Any) -> None:
         """What is special about an item that ended a stretch: from here on it is an attempt like any other."""
@@ -220,7 +220,7 @@ class Stage:
         crew, hands, spec = self._crew, self._hands, self._node.spec
         task = hands.task
         before = task.cancelling()
-        deadline = None if spec.deadline_s is None else crew.deadlines.set(task)
+        deadline = None if not spec.timed else crew.deadlines.set(task)
         crew.attempts[task] = item
         hands.lane.work(item)
         cause: BaseException | None = None
@@ -259,7 +259,7 @@ class Stage:
         if unwanted:
             return Unwanted(unwanted)
         if late and (cause is not None or self._crew.executor is not None):  # a thread ends, late as it is, in a result
-            late_error = DeadlineExceeded(spec.name, spec.deadline_s or 0.0)
+            late_error = DeadlineExceeded(spec.name, spec.deadline_s)
             late_error.__cause__ = cause
             return Raised(late_error)
         if cause is None:

@@ -2,7 +2,7 @@
 
 The engine in virtual time: 8 groups of 4 a step, 64 places for members that take a second on average in each of three
 distributions, and a sink that needs 0.8 s a step. What the engine does not offer is computed by the event model, and marked:
-the order of arrival at ``max_lag=0``, and fewer tickets than the lag allows. ``docs/freshness.md`` shows the table.
+the order of arrival at ``max_lag=0``. ``docs/freshness.md`` shows the table.
 """
 
 import asyncio
@@ -102,7 +102,7 @@ def choices() -> list[tuple[str, Line, bool]]:
         for late in (("wait",) if lag == 0 else ("wait", "drop"))
     ]
     arrival = ("max_lag=0 order of arrival", replace(LINE, max_lag=0, order="arrival"), False)
-    depths = [(f"max_lag=4 wait depth={depth}", replace(LINE, max_lag=4, depth=depth), False) for depth in (1, 2)]
+    depths = [(f"max_lag=4 wait depth={depth}", replace(LINE, max_lag=4, depth=depth), True) for depth in (1, 2)]
     return [offered[0], arrival, *offered[1:], *depths]
 
 

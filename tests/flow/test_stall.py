@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import logging
+import math
 import queue
 import re
 
@@ -109,7 +110,7 @@ def test_two_attempts_of_one_stage_may_deadlock_each_other():
 
 def test_a_slow_call_outside_is_no_deadlock_and_gets_its_time():
     """W2, W3, S6: told apart from a deadlock, with its time and its line; how long it may take is a parameter."""
-    report, second = stall(line(never_ends, workers=2, needs={"sandbox": 1}), stall_s=1873.0)
+    report, second = stall(line(never_ends, workers=2, needs={"sandbox": 1}, deadline_s=math.inf), stall_s=1873.0)
     assert report.splitlines() == [
         "stalled 1 873 s: nothing was committed; not a deadlock: see who is in a call outside",
         "  source         1 waits for room on source->stage, longest 1 874 s",
@@ -174,7 +175,8 @@ def test_a_long_call_is_left_alone_where_nothing_is_bounded():
         return value
 
     assert run_virtual(Run(line(long).build(), stall_s=None).finish()).seconds == pytest.approx(5000)
-    assert run_virtual(Run(line(long).build(), stall_s=6000).finish()).seconds == pytest.approx(5000)
+    graph = line(long, deadline_s=math.inf)
+    assert run_virtual(Run(graph.build(), stall_s=6000).finish()).seconds == pytest.approx(5000)
 
 
 def test_the_pause_before_a_retry_is_no_deadlock():

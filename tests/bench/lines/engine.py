@@ -91,7 +91,7 @@ def graph_of(line: Line, times: Times) -> tuple[Graph, Trainer]:
         before, node = node, _declare(graph, line, kind, work, node, weights, trainer)
         graph.edge(before, node, capacity=Items(work.capacity))
     if weights is not None:
-        freshness = Freshness(max_lag=line.max_lag or 0, late=line.late)
+        freshness = Freshness(max_lag=line.max_lag or 0, late=line.late, depth=line.depth)
         graph.feedback(node, weights, initial=0, freshness=freshness)
     return graph, trainer
 

@@ -74,7 +74,7 @@ class Line:
         max_lag: ``None``: no feedback and no tickets.
         late: as in ``flow.Freshness``.
         order: with ``max_lag=0``: whether a step takes its groups in the order of birth, as the engine does, or of arrival.
-        depth: versions' worth of tickets beyond the first; ``None``: ``max_lag``, as in the engine.
+        depth: versions' worth of tickets beyond the first; ``None``: ``max_lag``. As in ``flow.Freshness``.
     """
 
     name: str

@@ -90,6 +90,7 @@ def two_sinks() -> Graph:
     left, right = graph.stage("left", same), graph.stage("right", same)
     _ = a >> copies >> left >> graph.sink("first", Steps(), collect=Collect(2, steps=2))
     _ = copies >> right >> graph.sink("second", Steps(), collect=Collect(1, steps=6))
+    _ = copies >> graph.sink("log", end)
     return graph
 
 

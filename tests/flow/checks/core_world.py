@@ -265,6 +265,7 @@ class World:
             assert not all(any(able) for able in room.values()), f"{node.spec.name} waits although there is room"
             return
         source = next(edge for edge, head in heads.items() if head is item)
+        assert all(room[edge][list(heads).index(source)] for edge in targets), f"{node.spec.name} puts where there is no room"
         self._check_choice(node, source, targets, list(heads))
         travel = self.books.items.pop(item.path)
         copies = [(*item.path, i) if node.spec.kind == "broadcast" else item.path for i in range(len(targets))]
@@ -431,7 +432,7 @@ class World:
     # --- moments ---
 
     def resume(self, pick: int) -> None:
-        """Take the moment, put it into a fresh state, and go on there, as after a kill."""
+        """Take the moment, put it into a fresh state, and go on there, as after a kill; or go on as if nothing had been."""
         if pick % 8:
             return
         moment = capture(self.state)
@@ -441,6 +442,8 @@ class World:
         restore(second, moment)
         assert plain(capture(fresh)) == plain(capture(second)) == shown
         self.moments.append((moment, shown))
+        if pick & 0x40000:
+            return
         for _, item in self.leases:
             self.books.given_back(item.path)
         for name, items in self.steps.items():

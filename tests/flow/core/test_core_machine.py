@@ -79,3 +79,35 @@ def test_a_moment_in_the_middle_of_a_retry_counts_it():
     restore(fresh, capture(state))
     (item,) = fresh.nodes["b"].inputs[0].buffer
     assert (item.retry, item.retries, item.attempt) == (1, 1, 1)
+
+
+def test_what_became_too_old_between_the_barrier_and_the_sink_gives_its_ticket_back():
+    """F3, F4: with late="drop" a group that waits before a stage is given up in the moment it became too old."""
+    world = World("loop, late dropped")
+    kept, admission = world.nodes["kept"], world.nodes["train"].admission
+    assert admission is not None
+    make_group(world)
+    for step in (1, 2):
+        make_group(world)
+        slow = world._lease(kept, 0)
+        world._lease(kept, 0)
+        world.pass_on(0x80000)  # the second goes first
+        world.give_back(0)
+        for operation in ("take_for_step", "finish_step", "load", "load"):
+            getattr(world, operation)(0)
+        world.check()
+        assert (slow.path in world.books.items) == (step == 1)
+    assert world.books.ended["stale"] == 1
+    assert (admission.held, dict(kept.meter.dropped)) == (0, {"stale": 1})
+
+
+def make_group(world: World) -> None:
+    """Open a group, make its members, and have it wait behind its barrier."""
+    world.draw(0)
+    world._lease(world.nodes["members"], 0)
+    world.open_group(0)
+    for _ in range(2):
+        world._lease(world.nodes["work"], 0)
+        world.pass_on(0x80000)
+        world.absorb(0)
+    world.release_ready(0)

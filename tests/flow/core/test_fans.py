@@ -157,6 +157,16 @@ def test_a_balance_that_is_never_full_gives_each_the_same():
     assert [len(edge) for edge in fan.outputs] == [10, 10, 10]
 
 
+def test_a_balance_gives_nothing_to_a_branch_that_is_complete():
+    """It would swallow without end what the others need."""
+    fan = Balance(channels(1), channels(3, 2))
+    fan.outputs[1].unwanted = True
+    for number in range(6):
+        put(fan.inputs[0], number)
+    assert [fan.outputs.index(move(fan)[1][0]) for _ in range(4)] == [0, 2, 0, 2]
+    assert move(fan) is None
+
+
 def test_a_route_asks_for_the_key_once_and_waits_for_its_branch_alone():
     asked = []
     fan = Route(channels(1), channels(2, 1), lambda value: asked.append(value) or value % 2, {0: 0, 1: 1})
