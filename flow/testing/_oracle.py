@@ -44,8 +44,8 @@ def check_graph(drawn: RandomGraph, seed: int = 0, kill: float = 0.0, **disturba
     sinks: defaultdict[str, Collected[Any]] = defaultdict(Collected)
     diary = Diary()
     graph = drawn.graph(sinks, diary)
-    plan = graph.build()
-    assert all(name in graph.draw() for name in plan.spec.nodes)
+    plan, picture = graph.build(), graph.draw()
+    assert all(f"[{name}]" in picture for name in plan.spec.nodes), f"expected every node in the drawing, got {picture}"
     simulated = simulate(plan, seed, kill, **disturbances)
     faults = [*order_faults(plan.spec, diary)]
     want = expected(drawn)
