@@ -177,6 +177,11 @@ class Merge(Fan):
         source = self.inputs[self._first(ready)]
         return (source, self.outputs) if self.outputs[0].fits([source.buffer[0]]) else None
 
+    @property
+    def blocked(self) -> Channel | None:
+        """See ``Fan``. The item whose turn it is may be too heavy where that of another input is not."""
+        return self.outputs[0] if self._ready() and self.choose() is None else None
+
     def moved(self, source: Channel) -> None:
         """See ``Fan``."""
         ready = [index for index, edge in enumerate(self.inputs) if edge.buffer or edge is source]

@@ -1,6 +1,6 @@
 """Workers of a repeat and of a group: the two ends of a pair. The repeat opens groups, the group waits for their members."""
 
-from .._core.channel import Channel, Line
+from .._core.channel import Channel
 from .._core.groups import Groups
 from .._core.item import Item
 from .._item import Gathered
@@ -21,10 +21,6 @@ class Repeat(Pumped):
         self._output: Channel = node.output
         self._groups: Groups = node.groups
         self._admission = node.admission
-
-    def lines(self) -> list[Line]:
-        """See ``Pumped``."""
-        return [self._input.consumers, self._output.producers]
 
     def begin(self) -> None:
         """See ``Pumped``."""
@@ -78,10 +74,6 @@ class Barrier(Pumped):
         assert hands.node.output is not None
         self._input: Channel = hands.node.input
         self._output: Channel = hands.node.output
-
-    def lines(self) -> list[Line]:
-        """See ``Pumped``."""
-        return [self._input.consumers, self._output.producers]
 
     def step(self) -> bool | None:
         """See ``Pumped``."""

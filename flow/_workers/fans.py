@@ -1,6 +1,6 @@
 """Worker of a node with several edges at one end: a broadcast, a balance, a route, a merge."""
 
-from .._core.channel import Channel, Line
+from .._core.channel import Channel
 from .._core.fans import Fan
 from .._errors import StageFailed
 from .._policy import Drop, Failure
@@ -15,10 +15,6 @@ class FanWorker(Pumped):
         super().__init__(hands)
         assert hands.node.fan is not None
         self._fan: Fan = hands.node.fan
-
-    def lines(self) -> list[Line]:
-        """See ``Pumped``."""
-        return [*(edge.consumers for edge in self.node.inputs), *(edge.producers for edge in self.node.outputs)]
 
     def step(self) -> bool | None:
         """See ``Pumped``."""

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from .._core.channel import Channel, Line
+from .._core.channel import Channel
 from .._core.item import Item
 from .burst import Burst
 from .hands import Hands
@@ -26,11 +26,6 @@ class InBursts(Pumped):
         self._finish, self._burst = finish, Burst(hands)
         self._input: Channel = hands.node.input
         self._special: tuple[Item, Any] | None = None
-
-    def lines(self) -> list[Line]:
-        """See ``Pumped``."""
-        output = self.node.output
-        return [self._input.consumers] if output is None else [self._input.consumers, output.producers]
 
     def step(self) -> bool | None:
         """See ``Pumped``."""

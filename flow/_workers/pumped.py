@@ -1,6 +1,5 @@
 """What workers have in common whose work is one synchronous step, repeated when something changed that it waits for."""
 
-from .._core.channel import Line
 from .._core.meter import State as Doing
 from .._park import Pump
 from .hands import Hands
@@ -8,6 +7,8 @@ from .hands import Hands
 
 class Pumped:
     """A worker that is always the only one at its ends of the edges, and stands in their lines to hear of items and of room.
+
+    In the lines for room it stands only while it waits for room: whatever leaves the edges behind it would call for a step.
 
     Attributes:
         hands: the worker.
@@ -22,14 +23,15 @@ class Pumped:
 
     def __init__(self, hands: Hands) -> None:
         self.hands, self.host, self.state, self.node, self.lane = hands, hands.host, hands.state, hands.node, hands.lane
+        self._lacks_room = False
 
     async def run(self) -> None:
         """Work until the node is at its end."""
         self.pump = Pump(self.step, self.hands.parker)
         ended = False
         while not ended:
-            for line in self.lines():
-                line.join(self.pump)
+            for edge in self.node.inputs:
+                edge.consumers.join(self.pump)
             self.begin()
             try:
                 ended = await self.pump.run()
@@ -38,14 +40,11 @@ class Pumped:
                 raise
             finally:
                 self.end()
-                for line in self.lines():
-                    line.leave(self.pump)
+                self._stand_for_room(False)
+                for edge in self.node.inputs:
+                    edge.consumers.leave(self.pump)
             if not ended:
                 await self.aside()
-
-    def lines(self) -> list[Line]:
-        """Where to stand meanwhile."""
-        raise NotImplementedError
 
     def begin(self) -> None:
         """Register with whatever else there is to hear from."""
@@ -69,5 +68,16 @@ class Pumped:
         raise AssertionError("this worker's steps never ask for it")
 
     def wait(self, state: Doing, detail: str) -> None:
-        """Note what the worker waits for."""
+        """Note what the worker waits for. Only ``output`` hears of room."""
+        if self._lacks_room is not (state == "output"):
+            self._stand_for_room(state == "output")
         self.lane.enter(state, detail)
+
+    def _stand_for_room(self, lacks: bool) -> None:
+        if lacks is not self._lacks_room:
+            self._lacks_room = lacks
+            for edge in self.node.outputs:
+                if lacks:
+                    edge.producers.join(self.pump)
+                else:
+                    edge.producers.leave(self.pump)

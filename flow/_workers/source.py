@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from .._core.channel import Channel, Line
+from .._core.channel import Channel
 from .._core.item import Item
 from .._errors import StageFailed
 from .._lane import Stretch
@@ -23,11 +23,6 @@ def drawn_from(source: Any) -> Iterator[Any]:
 
 class Filling(Pumped):
     """Worker of a source on the loop whose edge has no cost: draws as many as there is room for."""
-
-    def lines(self) -> list[Line]:
-        """See ``Pumped``."""
-        assert self.node.output is not None
-        return [self.node.output.producers]
 
     def step(self) -> bool | None:
         """See ``Pumped``."""
