@@ -75,9 +75,9 @@ class Pump:
                     await self._parker.wait()
         finally:
             self._active = False
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+            if self._error is not None:  # also where the task is cancelled meanwhile: the step need not fail a second time
+                error, self._error = self._error, None
+                raise error
         return self._result
 
     def _look(self) -> None:
