@@ -128,7 +128,8 @@ class Groups:
             return False
         group.member_retries[item.member] = used + 1
         origin = group.origin
-        self.retries.append(Item(origin.value, item.path, item.birth, item.member, item.retry + 1, origin.version))
+        path = (*origin.path, item.member)  # as when it was made first: what failed may be called otherwise behind a broadcast
+        self.retries.append(Item(origin.value, path, item.birth, item.member, item.retry + 1, origin.version))
         if self.on_retry is not None:
             self.on_retry()
         return True
