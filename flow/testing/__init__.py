@@ -8,15 +8,17 @@ between. ``random_graph`` and the strategy ``graphs`` draw whole graphs, ``check
 from ._check_stage import check_stage
 from ._collected import Arrival, Collected
 from ._context import context
+from ._drawing import random_graph
 from ._faults import Faults, faulty
-from ._graphs import RandomGraph, random_graph
+from ._graphs import RandomGraph
+from ._interpreter import Expected, expected
 from ._loop import VirtualLoop, run_virtual
-from ._oracle import check_graph, expected, reached
+from ._oracle import check_graph, reached
 from ._script import Pause, Script
 from ._simulate import Simulated, simulate
 from ._strategies import graphs
 
 __all__ = [
-    "Arrival", "Collected", "Faults", "Pause", "RandomGraph", "Script", "Simulated", "VirtualLoop", "check_graph",
+    "Arrival", "Collected", "Expected", "Faults", "Pause", "RandomGraph", "Script", "Simulated", "VirtualLoop", "check_graph",
     "check_stage", "context", "expected", "faulty", "graphs", "random_graph", "reached", "run_virtual", "simulate",
 ]  # fmt: skip

@@ -1,110 +1,34 @@
-"""Whole random graphs as values: what they are made of, how they are drawn, and the real graph each of them declares.
+"""Whole random graphs as values, and the real graph each of them declares."""
 
-What a stage does with an item is a function of the graph's seed and the item's identity, never of time, so ``_oracle.py`` can
-say which items reach the sink, whatever the schedule. A new kind of part is a class here with its ``declare``, a draw in
-``_draw_parts``, and a case in the oracle.
-"""
-
-import asyncio
-import random
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any
 
-from .._context import Context
 from .._graph import Graph, Node
-from .._item import Filtered, Gathered, Many
-from .._limits import Collect, Freshness, Items
-from .._policy import Drop, Emit, Missing, Retry, Shrink
-from ._chance import chance, number, pareto
+from .._limits import Collect, Freshness, Inline, Threads
 from ._collected import Collected
+from ._parts import POOLS, RATES, Part, Site
+from ._works import Diary, SlowSink, loader
 
-POOLS = {"a": 1, "b": 2}
-_MANY = 10**6
-_MISSING: tuple[Missing, ...] = ("drop", Shrink(2), Shrink(1), Retry(1, then="drop"), Retry(2, then="shrink"))
-
-
-@dataclass(frozen=True)
-class Step:
-    """A stage of a random graph.
-
-    Attributes:
-        name: of its node.
-        fail: chance that an attempt raises.
-        filter: chance that an attempt that does not raise filters its item.
-        spread: whether it gives from none to three outputs, and not always one.
-        retries: of its policy.
-        then: what follows the last retry.
-        workers: attempts at once.
-        order: in which outputs leave.
-        needs: pool units held while it works.
-        room: bound of the edge before it; ``None`` for the default.
-    """
-
-    name: str
-    fail: float
-    filter: float
-    spread: bool
-    retries: int
-    then: Literal["drop", "emit"]
-    workers: int
-    order: Literal["any", "input"]
-    needs: tuple[tuple[str, int], ...]
-    room: int | None
-
-    def fate(self, seed: int, path: tuple[int, ...], retry: int) -> Literal["raise", "filter"] | int:
-        """Tell what an attempt does: raise, filter, or give this many outputs."""
-        name = number(self.name)
-        if chance(seed, name, path, retry, 0) < self.fail:
-            return "raise"
-        if chance(seed, name, path, retry, 1) < self.filter:
-            return "filter"
-        return int(chance(seed, name, path, retry, 2) * 4) if self.spread else 1
-
-    def declare(self, graph: Graph, before: Node[Any, Any], seed: int, reads: Any = None) -> Node[Any, Any]:
-        """Add the stage to a graph, behind a node."""
-        final = Drop(_MANY, _MANY) if self.then == "drop" else Emit(lambda value, failure, context: value, _MANY, _MANY)
-        node = graph.stage(
-            self.name,
-            _work(self, seed),
-            workers=self.workers,
-            order=self.order,
-            needs=dict(self.needs),
-            reads=reads,
-            on_error=Retry(self.retries, then=final, backoff_s=0.5) if self.retries else final,
-            budget=None,
-        )
-        graph.edge(before, node, capacity=None if self.room is None else Items(self.room))
-        return node
+END = "sink"
+"""Name of the sink at the end of the line."""
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Groups: a repeat, stages that handle the members, and the barrier.
+class Inlet:
+    """A further source, which is merged with the first.
 
     Attributes:
-        name: of its barrier.
-        size: members of a group.
-        inside: the stages between.
-        missing: policy of the barrier.
+        tasks: its items.
+        parts: what lies between it and the merge.
+        threads: whether it draws on a thread.
+        weight: of this input of the merge.
     """
 
-    name: str
-    size: int
-    inside: tuple[Step, ...]
-    missing: Missing
-
-    def declare(self, graph: Graph, before: Node[Any, Any], seed: int, reads: Any = None) -> Node[Any, Any]:
-        """Add the pair to a graph, behind a node."""
-        node = graph.repeat(f"{self.name} members", before, n=self.size)
-        graph.edge(before, node)
-        for step in self.inside:
-            node = step.declare(graph, node, seed, reads)
-        barrier = graph.group(self.name, node, missing=self.missing, budget=None)
-        graph.edge(node, barrier)
-        return barrier
-
-
-Part = Step | Pair
+    tasks: int
+    parts: tuple[Part, ...] = ()
+    threads: bool = False
+    weight: int = 1
 
 
 @dataclass(frozen=True)
@@ -131,9 +55,12 @@ class RandomGraph:
     Attributes:
         seed: decides what becomes of each item, and how long each attempt takes.
         tasks: items of the source.
-        parts: what lies between source and sink.
+        parts: what lies between source and sink, or the forks that end in sinks of their own.
         collect: items in a step of the sink, the last one short; ``None`` for a plain sink.
         training: feedback from the sink; ``None`` for none.
+        inlets: sources that are merged with the first one, before the parts.
+        threads: whether the source draws on a thread.
+        patience: of that merge.
     """
 
     seed: int
@@ -141,118 +68,44 @@ class RandomGraph:
     parts: tuple[Part, ...]
     collect: int | None = None
     training: Training | None = None
+    inlets: tuple[Inlet, ...] = ()
+    threads: bool = False
+    patience: int = 8
 
-    def graph(self, sink: Collected[Any]) -> Graph:
-        """Declare the real graph, with this sink at its end."""
-        graph, training = Graph("random", pools=POOLS), self.training
-        cell = None if training is None else graph.latest("steps", int, load=_loader(self.seed, training.load_s))
-        node: Node[Any, Any] = graph.source("tasks", range(self.tasks))
-        for part in self.parts:
-            node = part.declare(graph, node, self.seed, cell if isinstance(part, Pair) else None)
-        slow = _SlowSink(sink, self.seed)
+    def graph(self, sinks: Mapping[str, Collected[Any]], diary: Diary | None = None) -> Graph:
+        """Declare the real graph.
+
+        Args:
+            sinks: what keeps the arrivals, by the name of the end: ``sink``, and those of branches that lead to no merge. A
+                ``defaultdict(Collected)`` will do.
+            diary: what stages and sinks write into.
+        """
+        graph, training = Graph("random", pools=POOLS, rates=RATES), self.training
+        cell = None if training is None else graph.latest("steps", int, load=loader(self.seed, training.load_s))
+        site = Site(graph, self.seed, sinks, Diary() if diary is None else diary, cell)
+        node = site.line(self.parts, self._sources(site))
+        if node is None:
+            return graph
+        slow = SlowSink(sinks[END], self.seed, site.diary)
         if training is not None and cell is not None:
-            end = graph.sink("sink", slow, collect=Collect(training.items, steps=training.steps))
+            end = graph.sink(END, slow, collect=Collect(training.items, steps=training.steps))
             graph.feedback(end, cell, initial=0, freshness=training.freshness)
         elif self.collect is not None:
-            end = graph.sink("sink", slow, collect=Collect(self.collect, end="short"))
+            end = graph.sink(END, slow, collect=Collect(self.collect, end="short"))
         else:
-            end = graph.sink("sink", slow)
+            end = graph.sink(END, slow)
         graph.edge(node, end)
         return graph
 
-
-def random_graph(rnd: random.Random, *, tasks: int = 8, training: bool = False) -> RandomGraph:
-    """Draw a graph.
-
-    Args:
-        rnd: where every choice comes from.
-        tasks: items of the source. With training the most that may be needed: 12 steps' worth is plenty.
-        training: with feedback, freshness and steps.
-    """
-    parts = _draw_parts(rnd, training)
-    seed = rnd.randint(0, 2**20)
-    if not training:
-        return RandomGraph(seed, tasks, parts, collect=rnd.choice([None, None, 1, 3]))
-    freshness = Freshness(rnd.randint(0, 2), rnd.choice(["wait", "drop"]))
-    drawn = Training(freshness, rnd.randint(1, 3), 4, rnd.choice([0.0, 0.0, 5.0]))
-    return RandomGraph(seed, tasks, parts, training=drawn)
-
-
-def _draw_parts(rnd: random.Random, training: bool) -> tuple[Part, ...]:
-    pairs = 1 if training else rnd.choice([0, 1, 1, 2])
-    parts: list[Part] = _draw_steps(rnd, "before", 0, spread=True)
-    for index in range(pairs):
-        inside = tuple(_draw_steps(rnd, f"inside{index}-", 1, spread=False, least_room=4))
-        missing = rnd.choice(_MISSING)
-        parts.append(Pair(f"groups{index}", rnd.randint(2, 4), inside, missing))
-        parts += _draw_steps(rnd, f"after{index}-", 0, spread=not training, least_room=9 if training else 1)
-    return tuple(parts)
-
-
-def _draw_steps(rnd: random.Random, prefix: str, least: int, *, spread: bool, least_room: int = 1) -> list[Any]:
-    # A repeat puts a whole group on the edge behind it, and whoever may have to wait for the one that must go next needs room
-    # for all that hold a ticket: ``least_room`` keeps such graphs feasible.
-    return [
-        Step(
-            f"{prefix}{index}",
-            fail=rnd.choice([0, 0.1, 0.3]),
-            filter=rnd.choice([0, 0.2]),
-            spread=spread and rnd.random() < 0.3,
-            retries=rnd.choice([0, 0, 1, 2]),
-            then=rnd.choice(["drop", "emit"]),
-            workers=rnd.randint(1, 4),
-            order=rnd.choice(["any", "input"]),
-            needs=rnd.choice([(), (("a", 1),), (("b", 2),), (("a", 1), ("b", 1))]),
-            room=rnd.choice([None, least_room, least_room + 2]),
-        )
-        for index in range(rnd.randint(least, 2))
-    ]
-
-
-def _work(step: Step, seed: int) -> Any:
-    name = number(step.name)
-
-    async def work(value: Any, context: Context) -> Any:
-        await asyncio.sleep(_seconds(seed, name, context.path, context.retry, context.attempt))
-        fate = step.fate(seed, context.path, context.retry)
-        if fate == "raise":
-            raise ValueError("drawn")
-        if fate == "filter":
-            return Filtered("drawn")
-        kept: Any = cast("Any", value) if isinstance(value, Gathered) else context.path
-        return Many([kept] * fate) if step.spread else kept
-
-    return work
-
-
-def _seconds(seed: int, *key: object) -> float:
-    """How long something takes: no time at all, less than a second, or a heavy tail."""
-    kind = chance(seed, key, 3)
-    share = chance(seed, key, 4)
-    return 0.0 if kind < 0.5 else share if kind < 0.75 else min(pareto(share, 1.0), 100.0)
-
-
-def _loader(seed: int, most_s: float) -> Any:
-    async def load(value: int, version: int) -> None:
-        await asyncio.sleep(chance(seed, version, 5) * most_s)
-
-    return load if most_s else None
-
-
-class _SlowSink:
-    """Takes its time before it hands a value to the sink inside."""
-
-    def __init__(self, sink: Collected[Any], seed: int) -> None:
-        self._sink, self._seed = sink, seed
-
-    async def __call__(self, value: Any, context: Context) -> None:
-        await asyncio.sleep(chance(self._seed, context.path, 6) // 0.5 / 2)
-        self._sink(value, context)
-
-    async def add(self, value: Any, context: Context) -> None:
-        await asyncio.sleep(chance(self._seed, context.path, 6) // 0.5 / 5)
-        self._sink.add(value, context)
-
-    async def finish(self, context: Context) -> int:
-        await asyncio.sleep(chance(self._seed, context.path, 7) * 3)
-        return self._sink.finish(context)
+    def _sources(self, site: Site) -> Node[Any, Any]:
+        lines: list[Node[Any, Any]] = []
+        for index, inlet in enumerate((Inlet(self.tasks, threads=self.threads), *self.inlets)):
+            placement = Threads() if inlet.threads else Inline()
+            source = site.graph.source(f"tasks{index or ''}", range(inlet.tasks), placement=placement)
+            last = site.line(inlet.parts, source)
+            assert last is not None
+            lines.append(last)
+        if not self.inlets:
+            return lines[0]
+        weights = {node.name: inlet.weight for node, inlet in zip(lines[1:], self.inlets, strict=True)}
+        return site.graph.merge("all tasks", lines, weights=weights, patience=self.patience)

@@ -73,6 +73,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         # asyncio offers no public way to its queue of ready handles, and a loop that orders them has to see it.
         self._queue: Any = getattr(self, "_ready")  # noqa: B009
         self._stopping: bool
+        self._closed: bool
         self._timers: list[tuple[float, int, Any]] = []
         self._put_off: list[tuple[int, Any]] = []
         self._leavers: set[asyncio.Task[Any]] = set()
@@ -104,7 +105,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> asyncio.Handle:
         """Call in the next pass."""
-        if self.is_closed():
+        if self._closed:
             raise RuntimeError("Event loop is closed")
         handle = Callback(callback, args, self, context)
         self._queue.append(handle)
@@ -114,43 +115,63 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Call at a virtual time."""
-        if self.is_closed():
+        if self._closed:
             raise RuntimeError("Event loop is closed")
         timer = Timer(when, callback, args, self, context)
         self._timers_made += 1
         heapq.heappush(self._timers, (when, self._timers_made, timer))
         return timer
 
-    # asyncio's own hook: one pass of the loop. Ours has no selector to ask, which is most of what a pass costs there.
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Call after so many virtual seconds."""
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    # asyncio's own hook: a pass of the loop. Ours has no selector to ask, which is most of what a pass costs there, and makes
+    # one pass after the other until the loop is to stop, which is all that asyncio would look at between two of them.
     def _run_once(self) -> None:
-        queue, timers = self._queue, self._timers
-        self._passes += 1
-        if self._put_off:
-            self._bring_back()
-        if not (queue or self._put_off or self._stopping):
-            self._jump()
-        while timers and timers[0][0] <= self._now:
-            timer = heapq.heappop(timers)[2]
-            timer._scheduled = False
-            queue.append(timer)
+        queue, timers, risk, draw = self._queue, self._timers, self._risk, self._random.random
+        while True:
+            self._passes += 1
+            if self._put_off:
+                self._bring_back()
+            if not (queue or self._put_off or self._stopping):
+                self._jump()
+            while timers and timers[0][0] <= self._now:
+                timer = heapq.heappop(timers)[2]
+                timer._scheduled = False
+                queue.append(timer)
+            if len(queue) == 1:  # as most often
+                handle = queue.popleft()
+                if not handle._cancelled and not (risk and draw() < risk and not self._goes(handle)):
+                    self._call(handle)
+            else:
+                self._call_all()
+            if self._stopping:
+                return
+
+    def _call_all(self) -> None:
+        """Call what is ready now; what these make ready comes in the next pass."""
+        queue, risk, draw, place = self._queue, self._risk, self._random.random, 0
         handles = list(queue)
         queue.clear()
-        if len(handles) > 1:
-            self._permute(handles)
-        risk, draw, place = self._risk, self._random.random, 0
+        self._permute(handles)
         try:
             for place, handle in enumerate(handles):  # noqa: B007 - asked for below
-                if handle._cancelled or (risk and draw() < risk and not self._goes(handle)):
-                    continue
-                try:
-                    handle._context.run(handle._callback, *handle._args)
-                except (SystemExit, KeyboardInterrupt):
-                    raise
-                except BaseException as error:
-                    self.call_exception_handler({"message": f"Exception in {handle!r}", "exception": error, "handle": handle})
+                if not handle._cancelled and not (risk and draw() < risk and not self._goes(handle)):
+                    self._call(handle)
         except BaseException:  # an interrupt: the rest is still to run
             queue.extendleft(reversed(handles[place + 1 :]))
             raise
+
+    def _call(self, handle: Any) -> None:
+        try:
+            handle._context.run(handle._callback, *handle._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.call_exception_handler({"message": f"Exception in {handle!r}", "exception": error, "handle": handle})
 
     def _jump(self) -> None:
         """Go to the next timer."""

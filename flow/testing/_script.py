@@ -41,7 +41,7 @@ class Script(Generic[T]):
             step: Any = self._steps[self._next]
             self._next += 1
             if isinstance(step, Pause):
-                _pause(step.seconds)
+                pause(step.seconds)
             elif isinstance(step, Exception):
                 raise step
             else:
@@ -65,7 +65,8 @@ class Script(Generic[T]):
         self._next = state
 
 
-def _pause(seconds: float) -> None:
+def pause(seconds: float) -> None:
+    """Block for so long: virtually on a loop in virtual time, really elsewhere."""
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:  # on a real thread

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from ._graphs import RandomGraph, random_graph
+from ._drawing import random_graph
+from ._graphs import RandomGraph
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
