@@ -182,7 +182,8 @@ class Books:
             table.again[member] += 1
             version = self.items[table.origin].version
             again = Travel(f"again at {group}", birth=travel.birth, member=member, version=version, retry=travel.retry + 1)
-            self.items[path] = again
+            self.items.pop(path, None)  # behind a broadcast it is called otherwise than when it is made
+            self.items[(*table.origin, member)] = again
             return
         if kept:
             travel.place = f"held {travel.birth} at {group}"
