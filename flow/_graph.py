@@ -187,12 +187,12 @@ class Graph:
     ) -> Node[T, T]:
         """Declare a fan-in: items of several nodes on one edge, each input's in their order. Connects the inputs.
 
-        The inputs that have an item pass in a smooth weighted round robin. An item gets a path of its own behind a merge: the
-        number of its input, then its path.
+        The inputs that have an item pass in a smooth weighted round robin. Items keep their paths. Those of sources that meet
+        somewhere begin with the number of the source, so that no two of them are the same.
 
         Args:
             name: its id.
-            upstreams: the nodes before it; their order numbers the inputs. A tuple, where they take different types: of a list
+            upstreams: the nodes before it. A tuple, where they take different types: of a list
                 mypy knows no more than what all its members have in common.
             weights: items an input may pass in a round, by the name of its node; 1 for each that is not named.
             patience: an input that has an item is passed over at most so often in a row.

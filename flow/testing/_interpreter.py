@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from .._policy import Retry, Shrink
 from ._graphs import END, RandomGraph
@@ -28,9 +28,8 @@ class Expected:
     may: Reached
 
 
-@dataclass(frozen=True)
-class Travel:
-    """An item in the interpreter.
+class Travel(NamedTuple):
+    """An item in the interpreter. A tuple, since one is made for each step of each item.
 
     Attributes:
         path: who it is.
@@ -49,8 +48,7 @@ class Travel:
     gone: bool = False
 
 
-@dataclass(frozen=True)
-class Arrived:
+class Arrived(NamedTuple):
     """An item that reached an end; ``certain`` whatever the schedule."""
 
     end: str
@@ -100,28 +98,28 @@ def _step(seed: int, step: Step, item: Travel) -> list[Travel]:
         if fate == "raise":
             continue
         if fate == "filter":
-            return [replace(item, retry=retry, gone=True)]
-        passed = replace(item, retry=retry, value=item.value if item.gathered else item.path)
-        return [replace(passed, path=(*item.path, index)) for index in range(fate)] if step.spread else [passed]
-    return [replace(item, retry=last, failed=True) if step.then == "emit" else replace(item, retry=last, gone=True)]
+            return [item._replace(retry=retry, gone=True)]
+        passed = item._replace(retry=retry, value=item.value if item.gathered else item.path)
+        return [passed._replace(path=(*item.path, index)) for index in range(fate)] if step.spread else [passed]
+    return [item._replace(retry=last, failed=True) if step.then == "emit" else item._replace(retry=last, gone=True)]
 
 
 def _side(seed: int, side: Side, item: Travel, arrived: list[Arrived]) -> list[Travel]:
     for index, branch in enumerate(side.branches):
-        items = _line(seed, branch, replace(item, path=(*item.path, index)), arrived)
+        items = _line(seed, branch, item._replace(path=(*item.path, index)), arrived)
         arrived += [Arrived(side.end_of(index), made) for made in items if not made.gone]
-    return [replace(item, path=(*item.path, len(side.branches)))]
+    return [item._replace(path=(*item.path, len(side.branches)))]
 
 
 def _fork(seed: int, fork: Fork, item: Travel, arrived: list[Arrived]) -> list[Travel]:
     if fork.kind == "broadcast":
-        ways = [(index, replace(item, path=(*item.path, index))) for index in range(len(fork.branches))]
+        ways = [(index, item._replace(path=(*item.path, index))) for index in range(len(fork.branches))]
     elif fork.kind == "balance":
         ways = [(0, item)]
     else:
         key = fork.key(seed, item.value)
         if key >= len(fork.doors):
-            return [replace(item, gone=True)]
+            return [item._replace(gone=True)]
         ways = [(fork.doors[key], item)]
     items: list[Travel] = []
     for index, way in ways:
@@ -135,14 +133,14 @@ def _fork(seed: int, fork: Fork, item: Travel, arrived: list[Arrived]) -> list[T
 
 def _pair(seed: int, pair: Pair, origin: Travel, arrived: list[Arrived]) -> list[Travel]:
     sides: list[Arrived] = []
-    first = replace(origin, retry=0, failed=False)
-    members = [_member(seed, pair, replace(first, path=(*origin.path, index)), sides) for index in range(pair.size)]
+    first = origin._replace(retry=0, failed=False)
+    members = [_member(seed, pair, first._replace(path=(*origin.path, index)), sides) for index in range(pair.size)]
     good = tuple(member.value for member in members if member is not None)
     drops = pair.missing == "drop" or (isinstance(pair.missing, Retry) and pair.missing.then == "drop")
     fewest = pair.size if drops else pair.missing.min_members if isinstance(pair.missing, Shrink) else 1
     whole = len(good) >= fewest
     # A group that drops early leaves copies behind or not; one that waits for all its members does not.
-    arrived += [replace(each, certain=each.certain and (whole or not drops)) for each in sides]
+    arrived += [each._replace(certain=each.certain and (whole or not drops)) for each in sides]
     return [Travel(origin.path, good, gathered=True)] if whole else []
 
 
@@ -150,7 +148,7 @@ def _member(seed: int, pair: Pair, member: Travel, arrived: list[Arrived]) -> Tr
     """A member as the barrier gets it, after as many rounds as it grants; ``None`` where all of them fail."""
     retry = 0
     for _ in range((pair.missing.times if isinstance(pair.missing, Retry) else 0) + 1):
-        (made,) = _line(seed, pair.inside, replace(member, retry=retry), arrived)
+        (made,) = _line(seed, pair.inside, member._replace(retry=retry), arrived)
         if not (made.gone or made.failed):
             return made
         retry = made.retry + 1

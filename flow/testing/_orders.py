@@ -18,10 +18,11 @@ def order_faults(spec: Spec, diary: Diary) -> list[str]:
     found = list(diary.faults)
     meeting = spec.sources_that_meet()
     for target, places in diary.places.items():
-        for source in _comparable(spec, target):
+        before = _before(spec, target)
+        for source in _comparable(spec, before):
             node = spec.nodes[source]
             if _keeps(node):
-                others = [diary.places.get(other, {}) for other in _before(spec, target) if other != source]
+                others = [diary.places.get(other, {}) for other in before if other != source]
                 find = _drawn(meeting, source) if node.kind == "source" else _handled(diary, source, others)
                 found += _broken(f"{source} to {target}", places, find)
     return found
@@ -30,13 +31,13 @@ def order_faults(spec: Spec, diary: Diary) -> list[str]:
 def checked_orders(spec: Spec) -> set[str]:
     """Kinds of promise in this graph that a diary can tell of: source, input, key, one worker."""
     targets = [node.name for node in spec.nodes.values() if node.kind in ("stage", "sink")]
-    return {_keeps(spec.nodes[source]) for target in targets for source in _comparable(spec, target)} - {""}
+    return {_keeps(spec.nodes[source]) for target in targets for source in _comparable(spec, _before(spec, target))} - {""}
 
 
-def _comparable(spec: Spec, target: str) -> list[str]:
-    """The nodes from which items come to this one on one way only, and on none through another stage."""
-    before = _before(spec, target)
-    return [name for name, ways in before.items() if ways == 1 and not any(name in spec.ancestors(other) for other in before)]
+def _comparable(spec: Spec, before: Counter[str]) -> list[str]:
+    """Those of the nodes before one from which items come to it on one way only, and on none through another stage."""
+    behind = set[str]().union(*(spec.ancestors(name) for name in before)) if len(before) > 1 else set[str]()
+    return [name for name, ways in before.items() if ways == 1 and name not in behind]
 
 
 def _before(spec: Spec, target: str) -> Counter[str]:

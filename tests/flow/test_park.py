@@ -2,8 +2,10 @@
 
 import asyncio
 
-from flow._park import Parker, outlast
+from flow._park import Parker, Pump, outlast
 from flow.testing import run_virtual
+
+END = object()
 
 
 def test_a_wake_up_before_the_sleep_counts():
@@ -87,3 +89,25 @@ def test_what_is_over_is_not_waited_for():
         return loop.time()
 
     assert run_virtual(main()) == 0
+
+
+def test_an_error_of_a_step_is_raised_though_its_worker_is_cancelled_before_it_heard_of_it():
+    """C3: a source that raised is at its end the second time, and nobody would learn why."""
+
+    async def main() -> BaseException | None:
+        steps = iter([None])
+
+        def step() -> None:
+            if next(steps, END) is END:
+                raise ValueError("drawn")
+
+        pump = Pump(step, Parker())
+        task = asyncio.get_running_loop().create_task(pump.run())
+        await asyncio.sleep(0)
+        pump()
+        await asyncio.sleep(0)  # the step raised, and the wake-up of its task is on its way
+        task.cancel()
+        await asyncio.wait([task])
+        return None if task.cancelled() else task.exception()
+
+    assert isinstance(asyncio.run(main()), ValueError)

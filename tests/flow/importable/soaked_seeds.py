@@ -26,7 +26,7 @@ class Soaked:
 def drawn(seed: int) -> RandomGraph:
     """Every fifth graph trains."""
     training = seed % 5 == 0
-    return random_graph(random.Random(seed), tasks=100 if training else 8, training=training)
+    return random_graph(random.Random(seed), tasks=60 if training else 8, training=training)
 
 
 def disturbances(seed: int) -> dict[str, float]:
