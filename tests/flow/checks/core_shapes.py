@@ -131,7 +131,8 @@ def inside() -> Graph:
     odd, even = graph.stage("odd", same, reads=cell, workers=2), graph.stage("even", same, workers=2)
     kinds = graph.route("kinds", copies, by=lambda value: number_of(value) % 2, to={0: even, 1: odd})
     joined = graph.merge("joined", [odd, even], patience=2)
-    groups = graph.group("groups", joined, missing=Retry(1, then="shrink"), budget=None)
+    # No retries here: the copies of a member made again are called as the first ones were, and these books go by paths.
+    groups = graph.group("groups", joined, missing=Shrink(1), budget=None)
     train = graph.sink("train", Steps(), collect=Collect(1))
     _ = tasks >> members >> copies >> kinds
     _ = copies >> graph.sink("log", end)
