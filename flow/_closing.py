@@ -5,6 +5,7 @@ is struck off asyncio's list, since ``asyncio.run`` would wait for it at its own
 """
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +16,9 @@ from ._stacks import place_of_task
 
 _HURRY_S = 1.0
 """The bound once somebody asked for the end twice."""
+_TELL_S = 1.0
+"""When somebody who waits for the end is told why."""
+_LOG = logging.getLogger("headrace")
 _LAST_S = 0.1
 """What a task gets after its second cancel, and a stage after each further one."""
 
@@ -69,7 +73,9 @@ class Closing:
         for task in tasks:
             task.cancel()
         limit = self._after(self._workers_s)
+        told = asyncio.get_running_loop().call_later(_TELL_S, self._tell, tasks, executors)
         cancelled = await outlast(list(tasks), limit)
+        told.cancel()
         if any(not task.done() for task in tasks):
             cancelled = await self._end_late(tasks, executors) or cancelled
         cancelled = await outlast([ended for executor in executors for ended in executor.close()], limit) or cancelled
@@ -78,6 +84,18 @@ class Closing:
             executor.join()
             self.left.extend(f"thread of {executor.name} in {place or 'a call'}" for place in executor.places())
         return cancelled
+
+    def _tell(self, tasks: "Mapping[asyncio.Task[None], str]", executors: Sequence[Executor]) -> None:
+        """Say what the end waits for."""
+        places = [
+            f"a thread of {executor.name} in {place or 'a call'}" for executor in executors for place in executor.places()
+        ]
+        late = [task for task in tasks if not task.done()]
+        places += [f"{tasks[task]} in {place}" for task in late if (place := place_of_task(task))]
+        _LOG.warning(
+            "the end of the run waits up to %.0f s for %s; closing_s bounds it",
+            self._workers_s, ", ".join(places) or "its workers",
+        )  # fmt: skip
 
     async def _end_late(
         self, tasks: "Mapping[asyncio.Task[None], str]", executors: Sequence[Executor]

@@ -83,9 +83,9 @@ class Context(msgspec.Struct, eq=False):
         return self._item.retry
 
     @property
-    def key(self) -> tuple[str, tuple[int, ...], int, int]:
-        """Idempotency key for effects outside: (node, path, retry, attempt)."""
-        return (self.node, self.path, self.retry, self.attempt)
+    def key(self) -> tuple[str, tuple[int, ...], int]:
+        """Idempotency key for effects outside: (node, path, retry). The same when an attempt is repeated after a cancel."""
+        return (self.node, self.path, self.retry)
 
     def read(self) -> Versioned[Any]:
         """Newest value of the cell this node reads (``reads=`` in the graph).

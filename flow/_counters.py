@@ -20,12 +20,19 @@ async def count(state: State, lanes: Sequence[Lane], recorder: Recorder, parent:
         for name, node in state.nodes.items()
         if node.spec.kind == "group" and node.groups is not None
     }
+    pools = {
+        name: (recorder.counter(f"pool {name} held", "units", parent), recorder.counter(f"pool {name} units", "units", parent))
+        for name in state.pools.sizes
+    }
     while True:
         at = int(asyncio.get_running_loop().time() * 1e9)
         for channel, track in edges.items():
             recorder.count(track, len(channel), at)
         for table, track in groups.items():
             recorder.count(track, len(table.open), at)
+        for name, (held, size) in pools.items():
+            recorder.count(held, state.pools.sizes[name] - state.pools.free[name], at)
+            recorder.count(size, state.pools.sizes[name], at)
         for lane in lanes:
             lane.hand_over()
         await asyncio.sleep(_EVERY_S)

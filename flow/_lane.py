@@ -175,6 +175,12 @@ class Lane:
         if len(self._marks) > _MOST_MARKS:
             self.hand_over()
 
+    def move(self, seconds: float, source: State, target: State) -> None:
+        """Book a part of the time in one state under another."""
+        if seconds > 0:
+            self._meter.seconds[source] -= seconds
+            self._meter.seconds[target] += seconds
+
     def hand_over(self) -> None:
         """Give the recorder what happened so far."""
         if self.recorder is not None:

@@ -15,7 +15,7 @@ from ._closing import Closing, leave_behind
 from ._core.node import NodeState
 from ._core.state import State
 from ._counters import count
-from ._errors import LedgerError, together
+from ._errors import LedgerError, StageFailed, together
 from ._executor import Executor
 from ._limits import Processes
 from ._loading import Loading
@@ -138,6 +138,8 @@ class Run:
             self._note(self._never_closed())
             self._closed = True
         error = self._error if not whole.done() else None if whole.cancelled() else whole.exception()
+        if isinstance(error, StageFailed) and error.node in self.plan.spec.nodes:
+            error.add_note(f"stage '{error.node}' is declared at {self.plan.spec.nodes[error.node].where}")
         if error is not None and self._closing.left:
             error.add_note(f"leftover tasks: {self._closing}")
         if cancelled is not None:
@@ -212,8 +214,14 @@ class Run:
         """
         self._at_once(self._suspend, within_s)
 
-    def abort(self, error: BaseException) -> None:
-        """End the run with this error. Asked for while the run is closing, it bounds the rest by a second."""
+    def abort(self, error: Exception) -> None:
+        """End the run with this error. Asked for while the run is closing, it bounds the rest by a second.
+
+        Raises:
+            TypeError: it is no exception, or one that is not for errors, as ``KeyboardInterrupt``.
+        """
+        if not isinstance(error, Exception):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"expected an exception to end the run with, got {error!r}; pass RuntimeError(...)")
         self._at_once(self._abort, error)
 
     def _at_once(self, function: Callable[..., None], *arguments: Any) -> None:

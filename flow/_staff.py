@@ -182,9 +182,16 @@ def _task_name(crew: Crew) -> str:
 
 
 def _waker(crew: Crew) -> Callable[[], None]:
+    node = crew.node
+
     def wake() -> None:
-        for parker in crew.turns.values():
-            parker()
+        if not crew.turns:
+            return
+        first, oldest = node.first_turn, None if node.input is None else node.input.oldest
+        if first is not None and first in crew.turns:
+            crew.turns[first]()
+        elif oldest is not None and (first is None or oldest < first):
+            next(iter(crew.turns.values()))()  # one of them may have to do first what came back
 
     return wake
 

@@ -14,6 +14,7 @@ from ._errors import Stalled
 from ._loading import Loading
 from ._report import body, explain, headline
 from ._waits import Waits
+from ._workers.burst import asynchronous
 from ._workers.hands import Hands
 
 _LOG = logging.getLogger("headrace")
@@ -81,10 +82,12 @@ class Watch:
         names = dict.fromkeys(
             hands.lane.node
             for hands in self._workers
-            if hands.crew.executor is None and (hands.lane.since >= now - late_s or hands.lane.state == "work")
+            if (hands.crew.executor is None or asynchronous(hands.node.spec.stage))
+            and (hands.lane.since >= now - late_s or hands.lane.state == "work")
         )
         _LOG.warning(
-            "the event loop stood still for %.0f ms; at work on it: %s. Put what computes on threads: placement=Threads()",
+            "the event loop stood still for %.0f ms; at work on it: %s. Put what computes into a plain function on threads: "
+            "placement=Threads()",
             late_s * 1e3,
             ", ".join(names) or "nobody of the graph",
         )

@@ -1,7 +1,7 @@
 """What a run leaves behind: counts, time shares, how it ended."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ._core.meter import State
@@ -56,6 +56,7 @@ class Summary:
         open_groups: groups opened and not closed, by barrier.
         leftovers: items in no terminal state, by place; empty after a completed run.
         faults: counts that do not add up; empty when the ledger balances.
+        pools: units each pool has at last, which an adaptive pool found by itself.
         abandoned: tasks and threads that did not end in time and were left behind, each with the line it is in.
     """
 
@@ -68,6 +69,10 @@ class Summary:
     leftovers: Mapping[str, int]
     faults: tuple[str, ...]
     abandoned: tuple[str, ...] = ()
+    pools: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def __str__(self) -> str:
+        return table(self)
 
     @property
     def balanced(self) -> bool:
@@ -91,6 +96,7 @@ def summarise(state: Moment, status: Status | None, seconds: float, abandoned: S
         leftovers=state.leftovers(),
         faults=tuple(state.faults()),
         abandoned=tuple(abandoned),
+        pools=dict(state.pools.sizes),
     )
 
 
@@ -110,3 +116,28 @@ def _node(node: NodeState) -> NodeSummary:
         depth=sum(len(edge) for edge in node.inputs),
         high_water=max((edge.high_water for edge in node.inputs), default=0),
     )
+
+
+def table(summary: Summary) -> str:
+    """Write a summary for people: a line for each node, then what failed."""
+    whole = (
+        "every item accounted for" if summary.balanced else f"counts that do not add up: {summary.faults or summary.leftovers}"
+    )
+    lines = [f"graph {summary.graph}: {summary.status or 'running'} after {summary.seconds:.1f} s, {whole}"]
+    width = max((len(name) for name in summary.nodes), default=0)
+    for name, node in summary.nodes.items():
+        counts = [f"{node.taken} in", f"{node.emitted} out"]
+        counts += [f"{count} {reason}" for reason, count in (*node.dropped.items(), *node.lost.items())]
+        counts += [f"{node.retried} retried"] if node.retried else []
+        shares = sorted(((share, state) for state, share in node.shares.items() if share >= 0.01), reverse=True)
+        lines.append(f"  {name:<{width}}  {', '.join(counts)}; " + ", ".join(f"{state} {share:.0%}" for share, state in shares))
+    lines += [f"  pool {pool}: {units} units" for pool, units in summary.pools.items()]
+    for name, node in summary.nodes.items():
+        lines += [f"  {name}: {kind}: {_last(trace)}" for kind, trace in node.failures.items()]
+    lines += [f"  left behind: {place}" for place in summary.abandoned]
+    return "\n".join(lines)
+
+
+def _last(trace: str) -> str:
+    """The last line of a traceback, which says what it was."""
+    return trace.strip().splitlines()[-1] if trace.strip() else "no traceback"

@@ -184,19 +184,18 @@ class Merge(Fan):
 
     def moved(self, source: Channel) -> None:
         """See ``Fan``."""
-        ready = [index for index, edge in enumerate(self.inputs) if edge.buffer or edge is source]
-        chosen = self.inputs.index(source)
-        for index in range(len(self.inputs)):
-            if index not in ready or index == chosen:
-                self._passed[index] = 0
-            else:
+        total = chosen = 0
+        for index, edge in enumerate(self.inputs):
+            if edge.buffer or edge is source:
+                self._credit[index] += self._weights[index]
+                total += self._weights[index]
                 self._passed[index] += 1
-        for index in ready:
-            self._credit[index] += self._weights[index]
-        self._credit[chosen] -= sum(self._weights[index] for index in ready)
-        for index in range(len(self.inputs)):
-            if index not in ready:
-                self._credit[index] = 0  # what waits for nothing saves nothing up
+                if edge is source:
+                    chosen = index
+            else:
+                self._credit[index] = self._passed[index] = 0  # what waits for nothing saves nothing up
+        self._credit[chosen] -= total
+        self._passed[chosen] = 0
 
     def _ready(self) -> list[int]:
         return [index for index, edge in enumerate(self.inputs) if edge.buffer]

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Hashable
+from heapq import heappop, heappush
 
 from .._errors import StageFailed
 from .._spec import NodeSpec
@@ -40,8 +41,8 @@ class NodeState:
     """
 
     __slots__ = (
-        "_keys", "admission", "budget", "busy", "cell", "complete", "depth", "fan", "groups", "input", "inputs", "meter",
-        "on_turn", "output", "outputs", "prefix", "ready", "spec", "turns",
+        "_keys", "_turn_heap", "admission", "budget", "busy", "cell", "complete", "depth", "fan", "groups", "input", "inputs",
+        "meter", "on_turn", "output", "outputs", "prefix", "ready", "spec", "turns",
     )  # fmt: skip
 
     def __init__(self, spec: NodeSpec, depth: int) -> None:
@@ -60,6 +61,7 @@ class NodeState:
         self.ready: deque[Item] = deque()
         self.complete = False
         self.turns: set[int] = set()
+        self._turn_heap: list[int] = []  # the same, lowest first, with what has ended still in it
         self.busy: set[Hashable] = set()
         self.on_turn: Wake | None = None
         self._keys: dict[int, Hashable] = {}  # by position, of what waits and what is out
@@ -69,6 +71,14 @@ class NodeState:
         self.complete = True
         for edge in self.inputs:
             edge.unwanted = True
+
+    @property
+    def first_turn(self) -> int | None:
+        """The lowest position that is out on a lease, of a stage that keeps order."""
+        heap = self._turn_heap
+        while heap and heap[0] not in self.turns:
+            heappop(heap)
+        return heap[0] if heap else None
 
     def next_index(self) -> int | None:
         """Index of the first item in the buffer that may be started: of no key that is being handled; ``None`` to wait.
@@ -82,7 +92,9 @@ class NodeState:
         for index, item in enumerate(self.input.buffer):
             if item.position not in self._keys:
                 try:
-                    self._keys[item.position] = self.spec.key(item.value)
+                    key = self.spec.key(item.value)
+                    hash(key)  # here, where the item can be named
+                    self._keys[item.position] = key
                 except Exception as error:
                     raise StageFailed(self.spec.name, item.path, item.retry, item.attempt, error) from error
             if self._keys[item.position] not in self.busy:
@@ -93,6 +105,7 @@ class NodeState:
         """An attempt at an item is under way."""
         if self.spec.order == "input":
             self.turns.add(item.position)
+            heappush(self._turn_heap, item.position)
         if self.spec.key is not None:
             self.busy.add(self._keys[item.position])
 

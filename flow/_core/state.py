@@ -122,7 +122,7 @@ class State:
         """Whether nothing older than this lease is out or waiting, so that its outputs may leave in order."""
         assert node.input is not None
         oldest = node.input.oldest
-        return item.position == min(node.turns) and (oldest is None or oldest > item.position)
+        return item.position == node.first_turn and (oldest is None or oldest > item.position)
 
     def unwanted(self, node: NodeState, item: Item) -> str:
         """Why work on an item would be lost; empty where it is wanted."""

@@ -79,6 +79,8 @@ class Crew:
         pauses: what is in the pause before a retry, in the same way.
         unwanted: why the attempt of a task was cancelled whose item is wanted no more.
         running: workers that have not ended.
+        asked_s: seconds in which the first in line for inputs asked for pool units.
+        asking_since: time since when it does; ``None`` where it does not.
     """
 
     node: NodeState
@@ -91,7 +93,23 @@ class Crew:
     pauses: dict[asyncio.Task[Any], Item] = field(default_factory=dict[asyncio.Task[Any], Item])
     unwanted: dict[asyncio.Task[Any], str] = field(default_factory=dict[asyncio.Task[Any], str])
     running: int = 0
+    asked_s: float = 0.0
+    asking_since: float | None = None
     processes: ProcessCrew | None = None
+
+    def first_asks(self, now: float) -> None:
+        """The first in line for inputs asks for pool units: meanwhile those behind it wait for these too, not for inputs."""
+        self.asking_since = now
+
+    def first_has(self, now: float) -> None:
+        """It has them, or is gone."""
+        if self.asking_since is not None:
+            self.asked_s += now - self.asking_since
+            self.asking_since = None
+
+    def pool_seconds(self, now: float) -> float:
+        """Seconds so far in which the first in line asked for pool units."""
+        return self.asked_s + (0.0 if self.asking_since is None else now - self.asking_since)
 
     def give_up_unwanted(self, state: State) -> None:
         """Cancel the attempts at items that are wanted no more."""

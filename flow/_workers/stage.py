@@ -17,6 +17,7 @@ from .._errors import CancelledInside, DeadlineExceeded, StageFailed, WorkerDied
 from .._item import Failed, Filtered, Many
 from .._limits import Inline
 from .._policy import Drop, Emit, Failure, OnError, Retry
+from .._stacks import place_of_thread
 from .burst import SPECIAL, Burst, Raised, Unwanted, asynchronous
 from .hands import Hands, is_awaitable
 from .in_bursts import InBursts
@@ -138,14 +139,22 @@ class Stage:
 
     async def _start(self) -> tuple[Item, Request | None] | None:
         """Wait for an input and the pool units it needs; ``None`` at the end of the input."""
-        channel, parker = self._input, self._hands.parker
+        channel, parker, crew, lane = self._input, self._hands.parker, self._crew, self._hands.lane
         line = channel.consumers
         line.join(parker)
+        behind: float | None = None if line.leads(parker) else crew.pool_seconds(lane.clock())
         try:
             while True:
                 if line.leads(parker):
+                    if behind is not None:
+                        lane.move(crew.pool_seconds(lane.clock()) - behind, "input", "pool")
+                        behind = None
                     if self._node.next_index() is not None:
-                        request = await self._granted()
+                        crew.first_asks(lane.clock())
+                        try:
+                            request = await self._granted()
+                        finally:
+                            crew.first_has(lane.clock())
                         if (index := self._node.next_index()) is not None:
                             return self._state.lease(self._node, index), request
                         if request is not None:
@@ -261,6 +270,9 @@ class Stage:
         if late and (cause is not None or self._crew.executor is not None):  # a thread ends, late as it is, in a result
             late_error = DeadlineExceeded(spec.name, spec.deadline_s)
             late_error.__cause__ = cause
+            for call in self._crew.executor.calls if self._crew.executor is not None else ():
+                if call.task is task and call.abandoned and call.thread is not None:
+                    late_error.add_note(f"its thread is still in {place_of_thread(call.thread) or 'a call'}")
             return Raised(late_error)
         if cause is None:
             return result

@@ -297,7 +297,7 @@ def test_a_stage_whose_threads_hang_again_and_again_ends_the_run():
     )
     with pytest.raises(StageFailed, match=r"deadline of 0\.01 s, got 11 threads that still run; give what they wait") as caught:
         asyncio.run(Run(graph.build(), closing_s=0.05).finish())
-    assert normal(caught.value.__notes__[0]) == "leftover tasks: thread of stage in <lambda> (test_closing.py:N), 12 times"
+    assert normal(caught.value.__notes__[-1]) == "leftover tasks: thread of stage in <lambda> (test_closing.py:N), 12 times"
     may_end.set()
     for thread in threading.enumerate():
         if thread.name.startswith("headrace-"):

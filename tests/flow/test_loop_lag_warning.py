@@ -31,4 +31,4 @@ def test_a_stage_that_holds_the_loop_up_is_named_once_a_minute_at_most(caplog, l
     assert warning.startswith("the event loop stood still for ")
     assert "at work on it: " in warning
     assert "compute" in warning
-    assert warning.endswith("Put what computes on threads: placement=Threads()")
+    assert warning.endswith("Put what computes into a plain function on threads: placement=Threads()")

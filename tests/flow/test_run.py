@@ -83,7 +83,8 @@ def test_a_failure_to_close_does_not_hide_what_ended_the_run():
     graph, _ = line(Resource([], fail="work"), Resource([], fail="close"))
     with pytest.raises(StageFailed, match="ValueError: broken") as caught:
         run_virtual(Run(graph.build()).finish())
-    assert caught.value.__notes__ == ["and closing a stage failed: OSError: stuck"]
+    assert caught.value.__notes__[0] == "and closing a stage failed: OSError: stuck"
+    assert caught.value.__notes__[1].startswith("stage 'stage0' is declared at test_run.py:")
 
 
 def suspended(graph: Graph, after_s: float, seed: int = 0) -> tuple[Run, Summary]:

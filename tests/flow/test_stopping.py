@@ -272,4 +272,4 @@ def test_stages_that_fail_in_the_same_moment_are_raised_together():
     graph, _ = numbers_through(broken, workers=3)
     with pytest.raises(StageFailed, match="number") as one:
         run_virtual(Run(graph.build()).finish())
-    assert one.value.__notes__ == ["and 2 more of its attempts failed in the same moment"]
+    assert one.value.__notes__[0] == "and 2 more of its attempts failed in the same moment"

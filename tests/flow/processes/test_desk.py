@@ -54,8 +54,8 @@ def test_a_stage_sees_the_same_identity_and_the_time_that_is_left(runner, acting
         )  # fmt: skip
         return (await acting.call(Job("context"), seen)).text
 
-    assert runner.run(main()) == "node (4, 2) 1 3 4 2 9 2 40"
-    assert runner.run(acting.call(Job("context"), context(node="node"))).text == "node (0,) 0 0 0 0 None None 0"
+    assert runner.run(main()) == "node (4, 2) 1 4 2 9 2 40"
+    assert runner.run(acting.call(Job("context"), context(node="node"))).text == "node (0,) 0 0 0 None None 0"
 
 
 def test_a_read_gives_the_newest_value_and_fetches_each_version_once(runner, reading):

@@ -1,0 +1,77 @@
+"""The summary for people, and where the time of idle workers is booked."""
+
+import asyncio
+import re
+
+import pytest
+
+from flow import Context, Drop, Graph, Run
+from flow.testing import Collected, run_virtual, simulate
+
+
+def test_a_summary_reads_as_a_table_with_what_failed():
+    async def work(value: int, context: Context) -> int:
+        await asyncio.sleep(1)
+        if value == 2:
+            raise ValueError("no two")
+        return value
+
+    graph = Graph("line", pools={"gpu": 1})
+    stage = graph.stage("work", work, needs={"gpu": 1}, on_error=Drop())
+    _ = graph.source("numbers", range(4)) >> stage >> graph.sink("end", Collected())
+    text = str(run_virtual(Run(graph.build()).finish()))
+    assert text.splitlines()[0] == "graph line: completed after 4.0 s, every item accounted for"
+    assert "  numbers  0 in, 4 out" in text
+    assert "  work     4 in, 3 out, 1 ValueError; work 100%" in text
+    assert "  pool gpu: 1 units" in text
+    assert text.splitlines()[-1] == "  work: ValueError: ValueError: no two"
+
+
+@pytest.mark.parametrize("bound", [{"pools": {"api": 1}}, {"rates": {"api": 1.0}}])
+def test_workers_behind_the_first_wait_for_what_it_waits_for(bound):
+    """Section 3.11: with items waiting and one unit, it is the pool that limits, whoever stands in line."""
+
+    async def work(value: int, context: Context) -> int:
+        await asyncio.sleep(1)
+        return value
+
+    graph = Graph("line", **bound)
+    stage = graph.stage("work", work, workers=8, needs={"api": 1})
+    _ = graph.source("numbers", range(40)) >> stage >> graph.sink("end", Collected())
+    shares = simulate(graph).summary.nodes["work"].shares
+    assert shares["pool"] > 0.7
+    assert sum(shares.values()) == pytest.approx(1)
+
+
+def test_a_failure_says_where_its_stage_was_declared():
+    def work(value: int, context: Context) -> int:
+        raise ValueError("broken")
+
+    graph = Graph("line")
+    _ = graph.source("numbers", range(4)) >> graph.stage("work", work) >> graph.sink("end", Collected())
+    with pytest.raises(Exception, match="broken") as caught:
+        run_virtual(Run(graph.build()).finish())
+    assert re.fullmatch(r"stage 'work' is declared at test_summary.py:\d+", caught.value.__notes__[-1])
+
+
+def test_a_run_is_ended_only_with_an_exception():
+    graph = Graph("line")
+    _ = graph.source("numbers", range(4)) >> graph.sink("end", Collected())
+    run = Run(graph.build())
+    for wrong in (KeyboardInterrupt(), "text"):
+        with pytest.raises(TypeError, match="expected an exception to end the run with"):
+            run.abort(wrong)
+
+
+def test_order_is_kept_by_many_workers_at_a_cost_that_grows_with_the_items():
+    """S2: thousands may wait for their turn; each is woken when it comes."""
+
+    async def work(value: int, context: Context) -> int:
+        await asyncio.sleep(1 / (1 + value % 7))
+        return value
+
+    graph, got = Graph("line"), Collected()
+    stage = graph.stage("work", work, workers=1000, order="input")
+    _ = graph.source("numbers", range(3000)) >> stage >> graph.sink("end", got)
+    run_virtual(Run(graph.build()).finish())
+    assert [arrival.value for arrival in got.arrivals] == list(range(3000))
