@@ -133,11 +133,11 @@ def table(summary: Summary) -> str:
         lines.append(f"  {name:<{width}}  {', '.join(counts)}; " + ", ".join(f"{state} {share:.0%}" for share, state in shares))
     lines += [f"  pool {pool}: {units} units" for pool, units in summary.pools.items()]
     for name, node in summary.nodes.items():
-        lines += [f"  {name}: {kind}: {_last(trace)}" for kind, trace in node.failures.items()]
+        lines += [f"  {name}: {_last(trace) or kind}" for kind, trace in node.failures.items()]
     lines += [f"  left behind: {place}" for place in summary.abandoned]
     return "\n".join(lines)
 
 
 def _last(trace: str) -> str:
     """The last line of a traceback, which says what it was."""
-    return trace.strip().splitlines()[-1] if trace.strip() else "no traceback"
+    return trace.strip().splitlines()[-1] if trace.strip() else ""

@@ -24,7 +24,7 @@ def test_a_summary_reads_as_a_table_with_what_failed():
     assert "  numbers  0 in, 4 out" in text
     assert "  work     4 in, 3 out, 1 ValueError; work 100%" in text
     assert "  pool gpu: 1 units" in text
-    assert text.splitlines()[-1] == "  work: ValueError: ValueError: no two"
+    assert text.splitlines()[-1] == "  work: ValueError: no two"
 
 
 @pytest.mark.parametrize("bound", [{"pools": {"api": 1}}, {"rates": {"api": 1.0}}])
