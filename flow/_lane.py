@@ -24,6 +24,7 @@ Path = tuple[int, ...]
 _SLICES: Mapping[State, str] = {
     "input": "wait for input", "ticket": "wait for ticket", "pool": "wait for pool", "output": "wait for room",
 }  # fmt: skip
+_FOR = " \0 "
 _MOST_MARKS = 256
 
 
@@ -33,13 +34,6 @@ def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
     A loop in virtual time has a clock of its own and is asked.
     """
     return time.monotonic if abs(loop.time() - time.monotonic()) < 1.0 else loop.time
-
-
-class Wait(NamedTuple):
-    """A slice of waiting: its name, and what for."""
-
-    name: str
-    detail: str
 
 
 class Shown(NamedTuple):
@@ -127,8 +121,8 @@ class Lane:
         self.state: State = "input"
         self.since = clock()
         self.detail = ""
-        self._waits: dict[State, Wait] = {}
-        self._marks: list[Any] = [self.since, Wait(_SLICES["input"], "")]
+        self._waits: dict[State, tuple[str, str]] = {}
+        self._marks: list[Any] = [self.since, _SLICES["input"]]
         self._handing = threading.Lock()
 
     def own(self) -> None:
@@ -142,10 +136,10 @@ class Lane:
             return
         now = self._change(state)
         if self.recorder is not None:
-            shown = self._waits.get(state)
-            if shown is None or shown.detail != detail:
-                shown = self._waits[state] = Wait(_SLICES[state], detail)
-            self._marks += (now, shown)
+            wait = self._waits.get(state)
+            if wait is None or wait[0] != detail:
+                wait = self._waits[state] = (detail, f"{_SLICES[state]}{_FOR}{detail}")
+            self._marks += (now, wait[1])
 
     def work(self, item: Item) -> None:
         """Begin an attempt at an item."""
@@ -197,8 +191,9 @@ class Lane:
 
     def _about(self, what: Any) -> tuple[str, Sequence[int], Mapping[str, Any]]:
         """Name, arrows and details of a slice."""
-        if isinstance(what, Wait):
-            return what.name, (), {"for": what.detail} if what.detail else {}
+        if isinstance(what, str):  # a wait, and what for
+            name, _, detail = what.partition(_FOR)
+            return name, (), {"for": detail} if detail else {}
         if isinstance(what, Shown):
             return self.node, [flow_id(self._run, path) for path in what.paths], what.args
         if len(what) == 2:

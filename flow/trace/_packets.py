@@ -53,6 +53,7 @@ class PacketEncoder:
         self._event_names: dict[str, int] = {}
         self._arg_names: dict[str, int] = {}
         self._wires: dict[int, SliceWire] = {}
+        self._fixed: dict[tuple[int, str], tuple[bytes, bytes]] = {}  # packets that differ in their time only
         self._in_series: set[int] = set()  # tracks whose last mark opened a slice
 
     def header(self, title: str, at_ns: int, wall_ns: int) -> bytes:
@@ -112,10 +113,17 @@ class PacketEncoder:
                 self._in_series.discard(track)
                 continue
             self._in_series.add(track)
+            fixed = self._fixed.get((track, what)) if what.__class__ is str else None
+            if fixed is not None:
+                packets.append(fixed[0] + at + fixed[1])
+                continue
             name, flows, args = about(what)
             number = self._event_names.get(name)
             if number is not None and self._arg_names.keys() >= args.keys():
-                packets.append(self._wire(track).begin(at, number, args, flows))
+                packet = self._wire(track).begin(at, number, args, flows)
+                packets.append(packet)
+                if what.__class__ is str:
+                    self._fixed[track, what] = packet[: packet.index(at)], packet[packet.index(at) + len(at) :]
             else:  # introduces a name, or one of too many to be interned
                 packets.append(self.encode([(BEGIN, track, name, at_ns, args, flows)]))
         return b"".join(packets)

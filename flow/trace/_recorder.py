@@ -64,7 +64,7 @@ class Recorder(Protocol):
         Args:
             track: from ``track``.
             marks: in turn a time in seconds and what begins then, ``None`` for nothing. Kept.
-            about: gives name, flows and args of what begins. Called later, on another thread.
+            about: gives name, flows and args of what begins. Called later, on another thread, and of text only once.
         """
         ...
 
