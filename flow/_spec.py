@@ -84,12 +84,16 @@ class NodeSpec:
 
 @dataclass(frozen=True)
 class EdgeSpec:
-    """A connection of two nodes. ``capacity`` is the user's; the plan holds the resolved one."""
+    """A connection of two nodes. ``capacity`` is the user's; the plan holds the resolved one.
+
+    ``strays`` are the handles of other graphs it was declared with: the name of the node and of its graph.
+    """
 
     source: str
     target: str
     capacity: Capacity = Capacity()
     where: str = ""
+    strays: tuple[tuple[str, str], ...] = ()
 
     @property
     def name(self) -> str:
