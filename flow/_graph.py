@@ -3,6 +3,7 @@
 Nothing here starts anything. A graph is a value under construction; ``build`` proves it and gives the plan that runs.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, Unpack, overload
@@ -24,6 +25,7 @@ T = TypeVar("T")
 In = TypeVar("In")
 Out = TypeVar("Out")
 Key = TypeVar("Key", bound=Hashable)
+_LOG = logging.getLogger("headrace")
 
 
 class Graph:
@@ -188,7 +190,12 @@ class Graph:
         return handle
 
     def merge(
-        self, name: str, upstreams: Sequence[Node[Any, T]], *, weights: Mapping[str, int] | None = None, patience: int = 8
+        self,
+        name: str,
+        upstreams: Sequence[Node[Any, T]],
+        *,
+        weights: Mapping[str, int] | None = None,
+        patience: int | None = None,
     ) -> Node[T, T]:
         """Declare a fan-in: items of several nodes on one edge, each input's in their order. Connects the inputs.
 
@@ -200,7 +207,8 @@ class Graph:
             upstreams: the nodes before it; their order numbers the inputs. A tuple, where they take different types: of a list
                 mypy knows no more than what all its members have in common.
             weights: items an input may pass in a round, by the name of its node; 1 for each that is not named.
-            patience: an input that has an item is passed over at most so often in a row.
+            patience: an input that has an item is passed over at most so often in a row, whatever its weight. ``None``: as
+                often as the weights ask for, and at least 8.
         """
         gives = united([self._gives(upstream) for upstream in upstreams] or [UNTYPED])
         spec = NodeSpec(name, "merge", None, gives, gives, weights=copied(weights), patience=patience, where=caller())
@@ -318,14 +326,22 @@ class Graph:
         """The graph as data. A setting of a type that it cannot have stands there as if it were not set."""
         return mended(self._declared())[0].with_member_types(Gathered)
 
-    def build(self) -> Plan:
+    def build(self, *, quiet: bool = False) -> Plan:
         """Prove the graph and give the plan that runs.
+
+        What is allowed and probably not meant, the warnings of the plan, is told to the logger ``headrace``, a line each.
+
+        Args:
+            quiet: leave the warnings to the caller.
 
         Raises:
             BuildError: with every fault found.
         """
         spec, wrong = mended(self._declared())
-        return check(spec.with_member_types(Gathered), self._twice, wrong)
+        plan = check(spec.with_member_types(Gathered), self._twice, wrong)
+        for warning in () if quiet else plan.warnings:
+            _LOG.warning("%s", warning)
+        return plan
 
     def draw(self) -> str:
         """Draw the graph as text, also where it cannot be built."""
