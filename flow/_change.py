@@ -6,11 +6,13 @@
 import difflib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from ._spec import EdgeSpec, Kind, NodeSpec, caller
 from ._types import drawn_by, hints_of
 
+Key = TypeVar("Key")
+T = TypeVar("T")
 Edges = dict[tuple[str, str], EdgeSpec]
 
 SETTINGS: Mapping[Kind, Mapping[str, str]] = {
@@ -49,7 +51,7 @@ def with_settings(graph: str, node: NodeSpec, changes: Mapping[str, Any]) -> Nod
     if "reads" in fields:
         fields["reads"] = named(fields["reads"])
     if "branches" in fields:
-        fields["branches"] = {key: named(target) for key, target in fields["branches"].items()}
+        fields["branches"] = {key: named(target) for key, target in branches(fields["branches"]).items()}
     for mapping in ("needs", "weights"):
         if mapping in fields:
             fields[mapping] = copied(fields[mapping])
@@ -119,6 +121,18 @@ def _renamed(node: NodeSpec, source: str, target: str, gone: str) -> NodeSpec:
 def copied(given: Any) -> Any:
     """A copy of a mapping, empty for ``None``; what is none is for ``build`` to tell."""
     return {} if given is None else dict(cast("Mapping[Any, Any]", given)) if isinstance(given, Mapping) else given
+
+
+def branches(to: Mapping[Key, T]) -> Mapping[Key, T]:
+    """Give the branches of a route.
+
+    Raises:
+        TypeError: there are no keys.
+    """
+    given: Any = to
+    if not isinstance(given, Mapping):
+        raise TypeError(f"expected the node behind each key, got {given!r}; pass to={{key: node}}")
+    return to
 
 
 def named(handle: Any) -> Any:

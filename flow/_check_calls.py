@@ -19,7 +19,7 @@ def calls(spec: Spec) -> Iterator[Fault]:
         if node.kind not in PASSING:
             yield from _calls_of(f"{spec.name}.{node.name}", node)
         for setting, function in (("key", node.key), ("by", node.by)):
-            if function is not None:
+            if function is not None or (node.kind, setting) == ("route", "by"):
                 yield from _gives_key(f"{spec.name}.{node.name}.{setting}", function, node.where)
     yield from _shared(spec)
     for cell in spec.cells.values():

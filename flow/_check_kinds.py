@@ -157,8 +157,12 @@ def _mended(record: T, kinds: Mapping[str, _Kind], path: str, where: str, faults
     return replace(cast("Any", record), **changes) if changes else record
 
 
-def _values(given: Mapping[str, T], kind: _Kind, path: str, where: str, faults: list[Fault]) -> dict[str, T]:
-    wrong = {name for name, value in given.items() if not kind.fits(value)}
+def _values(given: Mapping[str, T], kind: _Kind, path: str, where: str, faults: list[Fault]) -> Mapping[str, T]:
+    """Give a mapping whose values are of this kind."""
+    if not isinstance(cast("Any", given), Mapping):
+        faults.append(_fault(replace(kind, expected=f"{kind.expected}, by name"), path, given, where))
+        return {}
+    wrong = [name for name, value in given.items() if not kind.fits(value)]
     faults += [_fault(kind, f"{path}.{name}", given[name], where) for name in wrong]
     return {name: kind.instead if name in wrong else value for name, value in given.items()}
 

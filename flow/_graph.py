@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Se
 from dataclasses import replace
 from typing import Any, TypeVar, Unpack, overload
 
-from ._change import Edges, bridged, collected, copied, named, rerouted, with_settings, with_stage
+from ._change import Edges, branches, bridged, collected, copied, named, rerouted, with_settings, with_stage
 from ._check import check
 from ._check_kinds import mended
 from ._draw import draw
@@ -182,7 +182,7 @@ class Graph:
             to: the node behind the branch of each key. Several keys may lead to one node.
             on_error: what happens to an item whose key has no branch, or where ``by`` raised.
         """
-        gives, targets = self._gives(upstream), {key: node(target).name for key, target in to.items()}
+        gives, targets = self._gives(upstream), {key: node(target).name for key, target in branches(to).items()}
         spec = NodeSpec(name, "route", None, gives, gives, on_error=on_error, by=by, branches=targets, where=caller())
         handle = self._node(spec)
         for target in to.values():

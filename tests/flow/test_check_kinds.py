@@ -109,7 +109,29 @@ def test_a_name_in_place_of_a_handle_is_an_error_at_its_line(connect: Callable[[
         connect(graph, graph.source("a", [1]))
 
 
-def test_shrink_beside_a_name_of_it_is_told_apart(refusal):
+def test_branches_without_keys_are_an_error_at_their_line():
+    graph = Graph("g")
+    a, b = graph.source("a", [1]), graph.sink("b", lambda value, context: None)
+    wanted = re.escape("pass to={key: node}")
+    with pytest.raises(TypeError, match=wanted):
+        graph.route("routed", a, by=bool, to=[b])  # type: ignore[arg-type]
+    graph.route("routed", a, by=bool, to={True: b})
+    with pytest.raises(TypeError, match=wanted):
+        graph.with_("routed", to=b)
+
+
+def test_pools_and_rates_without_names_and_a_route_without_a_key_are_faults(refusal):
+    graph = Graph("g", pools=5, rates="fast")  # type: ignore[arg-type]
+    a = graph.source("a", [1])
+    _ = a >> graph.route("routed", a, by=None, to={1: graph.sink("b", lambda value, context: None)})  # type: ignore[arg-type]
+    assert [(fault.rule, fault.path, fault.got) for fault in refusal(graph).faults] == [
+        ("B1", "g.routed.by", "None"),
+        ("B5", "g.pools", "5"),
+        ("B5", "g.rates", "'fast'"),
+    ]
+
+
+def test_a_wrong_number_inside_of_what_a_group_does_is_told_with_its_path(refusal):
     graph = Graph("g")
     a = graph.source("a", [1])
     members = graph.repeat("members", a, n=2)
