@@ -64,10 +64,16 @@ def _one_of(*allowed: str) -> _Kind:
     return _Kind(lambda value: value in allowed, " or ".join(map(repr, allowed)), allowed[0])
 
 
+def _written(kind: type) -> str:
+    """How an object of a class of settings is made."""
+    bare = all(each.default is not dataclasses.MISSING for each in dataclasses.fields(kind))
+    return f"{kind.__name__}()" if bare else f"{kind.__name__}(...)"
+
+
 def _record(expected: str, instead: Any, *classes: type, remedies: Mapping[str, str] | None = None) -> _Kind:
     """An object of one of these classes. A class in place of its object, and its name, are known mistakes."""
-    known = {str(each): f"pass an object: {each.__name__}()" for each in classes}
-    known |= {each.__name__.lower(): f"pass {each.__name__}()" for each in classes}
+    known = {str(each): f"pass an object: {_written(each)}" for each in classes}
+    known |= {each.__name__.lower(): f"pass {_written(each)}" for each in classes}
     return _Kind(lambda value: isinstance(value, classes), expected, instead, {**known, **(remedies or {})})
 
 

@@ -68,6 +68,7 @@ def test_the_text_of_a_refusal_is_the_golden_one(make: Callable[[], Graph], is_r
         ({"placement": "threads"}, "pass Threads()"),
         ({"placement": Threads}, "pass an object: Threads()"),
         ({"on_error": "drop"}, "pass Drop()"),
+        ({"on_error": Retry}, "pass an object: Retry(...)"),
         ({"budget": (100, 50)}, "turn them round: (50, 100); budget=None, or most as many as of, is no limit"),
         ({"workers": True}, "pass a whole number"),
         ({"deadline_s": float("nan")}, "pass seconds as a number, or None"),
