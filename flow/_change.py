@@ -6,11 +6,13 @@
 import difflib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from ._spec import EdgeSpec, Kind, NodeSpec, caller
 from ._types import drawn_by, hints_of
 
+Key = TypeVar("Key")
+T = TypeVar("T")
 Edges = dict[tuple[str, str], EdgeSpec]
 
 SETTINGS: Mapping[Kind, Mapping[str, str]] = {
@@ -47,12 +49,12 @@ def with_settings(graph: str, node: NodeSpec, changes: Mapping[str, Any]) -> Nod
             raise TypeError(f"expected a setting of {graph}.{node.name} ({wanted}), got '{key}'; {hint}")
     fields: dict[str, Any] = {FIELDS[key]: value for key, value in changes.items()}
     if "reads" in fields:
-        fields["reads"] = _name(fields["reads"])
+        fields["reads"] = named(fields["reads"])
     if "branches" in fields:
-        fields["branches"] = {key: _name(target) for key, target in fields["branches"].items()}
+        fields["branches"] = {key: named(target) for key, target in branches(fields["branches"]).items()}
     for mapping in ("needs", "weights"):
         if mapping in fields:
-            fields[mapping] = dict(fields[mapping] or {})
+            fields[mapping] = copied(fields[mapping])
     return replace(node, **fields, where=caller())
 
 
@@ -116,6 +118,23 @@ def _renamed(node: NodeSpec, source: str, target: str, gone: str) -> NodeSpec:
     return node
 
 
-def _name(handle: Any) -> Any:
+def copied(given: Any) -> Any:
+    """A copy of a mapping, empty for ``None``; what is none is for ``build`` to tell."""
+    return {} if given is None else dict(cast("Mapping[Any, Any]", given)) if isinstance(given, Mapping) else given
+
+
+def branches(to: Mapping[Key, T]) -> Mapping[Key, T]:
+    """Give the branches of a route.
+
+    Raises:
+        TypeError: there are no keys.
+    """
+    given: Any = to
+    if not isinstance(given, Mapping):
+        raise TypeError(f"expected the node behind each key, got {given!r}; pass to={{key: node}}")
+    return to
+
+
+def named(handle: Any) -> Any:
     """Name of a handle; what is none, as ``None`` or a name itself, stays."""
     return getattr(handle, "name", handle)

@@ -13,14 +13,19 @@ from ._check_shape import shape
 from ._check_types import types
 from ._check_values import capacities, settings, tickets
 from ._check_warnings import warnings
-from ._errors import BuildError
+from ._errors import BuildError, Fault
 from ._limits import Capacity
 from ._plan import Plan
 from ._spec import CellSpec, EdgeSpec, NodeSpec, Spec
 
 
-def check(spec: Spec, twice: Sequence[NodeSpec | CellSpec]) -> Plan:
+def check(spec: Spec, twice: Sequence[NodeSpec | CellSpec], wrong: Sequence[Fault] = ()) -> Plan:
     """Prove a graph.
+
+    Args:
+        spec: the graph, with settings that can be compared.
+        twice: nodes and cells of a name that was used before.
+        wrong: faults of settings that cannot be compared, and are not in the spec.
 
     Raises:
         BuildError: with every fault, root causes first: names, ports, cycles, calls, types, pairs, cells, settings,
@@ -32,7 +37,7 @@ def check(spec: Spec, twice: Sequence[NodeSpec | CellSpec]) -> Plan:
     faults = [*broken, *calls(spec), *types(spec), *apart]
     if not broken:
         faults += cells(spec)
-    faults += [*settings(spec), *placements(spec)]
+    faults += [*wrong, *settings(spec), *placements(spec)]
     if not broken and not apart:
         faults += capacities(spec)
     if faults:

@@ -42,8 +42,8 @@ def _names(spec: Spec, twice: Sequence[NodeSpec | CellSpec]) -> Iterator[Fault]:
                 f"the name of a pool too (size {spec.pools[name]})", spec.where, "rename one of the two",
             )  # fmt: skip
     for edge in spec.edges:
-        yield from _unknown(spec, edge.source, "node", edge.where)
-        yield from _unknown(spec, edge.target, "node", edge.where)
+        for name in (edge.source, edge.target):
+            yield from _stray(spec, edge, name) if name in dict(edge.strays) else _unknown(spec, name, "node", edge.where)
     for feedback in spec.feedback:
         yield from _unknown(spec, feedback.source, "node", feedback.where)
         yield from _unknown(spec, feedback.cell, "cell", feedback.where)
@@ -55,6 +55,15 @@ def _unknown(spec: Spec, name: str, kind: str, where: str) -> Iterator[Fault]:
         near = difflib.get_close_matches(name, known, 1)
         hint = f"did you mean '{near[0]}'?" if near else "use handles of this graph"
         yield Fault("B1", f"{spec.name}.{name}", f"a {kind} of this graph", f"no {kind} '{name}'", where, hint)
+
+
+def _stray(spec: Spec, edge: EdgeSpec, name: str) -> Iterator[Fault]:
+    near = [] if name in spec.nodes else difflib.get_close_matches(name, spec.nodes, 1)
+    hint = f"did you mean '{near[0]}'?" if near else "use the handle that this graph gave, or declare the node here"
+    yield Fault(
+        "B1", f"{spec.name}.{edge.name}", "nodes of this graph", f"'{name}' of another graph, '{dict(edge.strays)[name]}'",
+        edge.where, hint,
+    )  # fmt: skip
 
 
 def _ports(spec: Spec) -> Iterator[Fault]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
+from ._context import Context
 from ._errors import Fault
 from ._spec import CellSpec, EdgeSpec, FeedbackSpec, NodeSpec, Spec
 from ._types import UNTYPED, assignable, hints_of, literals, type_name
@@ -25,7 +26,8 @@ def types(spec: Spec) -> Iterator[Fault]:
 
 def _edge(spec: Spec, edge: EdgeSpec) -> Iterator[Fault]:
     source, target = spec.nodes[edge.source], spec.nodes[edge.target]
-    if not assignable(source.gives, target.takes):
+    # A context where the value should stand is told as the swap that it is.
+    if target.takes is not Context and not assignable(source.gives, target.takes):
         yield Fault(
             "B2", f"{spec.name}.{edge.name}",
             f"{type_name(target.takes)}, which '{target.name}' takes ({target.where})",

@@ -86,15 +86,17 @@ def _policies(spec: Spec, node: NodeSpec) -> Iterator[Fault]:
             "B5", f"{path}.on_error", "Fail() or Drop()", f"{type(node.on_error).__name__}(...)", node.where,
             "a key does not change with a retry, and what has none has no branch to be emitted to",
         )  # fmt: skip
-    if isinstance(final, str | Retry):
+    if not isinstance(final, Fail | Drop | Emit):
         yield Fault(
             "B5", f"{path}.on_error.then", "Fail(), Drop() or Emit(...)", f"{final!r}", node.where,
             "'drop' and 'shrink' are for groups; a stage takes Drop()",
         )  # fmt: skip
     if isinstance(final, Drop | Emit):
+        yield from _window(f"{path}.on_error", final.most, final.of, node.where)
         yield from _least(f"{path}.on_error.most", final.most, 0, node.where)
         yield from _least(f"{path}.on_error.of", final.of, 1, node.where)
     if node.budget is not None:
+        yield from _window(f"{path}.budget", *node.budget, node.where)
         yield from _least(f"{path}.budget.most", node.budget[0], 0, node.where)
         yield from _least(f"{path}.budget.of", node.budget[1], 1, node.where)
     if isinstance(node.missing, Retry):
@@ -106,6 +108,14 @@ def _policies(spec: Spec, node: NodeSpec) -> Iterator[Fault]:
             )  # fmt: skip
     if isinstance(node.missing, Shrink):
         yield from _least(f"{path}.missing.min_members", node.missing.min_members, 0, node.where)
+
+
+def _window(path: str, most: int, of: int, where: str) -> Iterator[Fault]:
+    if most > of >= 1:
+        yield Fault(
+            "B5", path, "(most, of) with most not above of", f"({most}, {of})", where,
+            f"turn them round: ({of}, {most}); budget=None, or most as many as of, is no limit",
+        )  # fmt: skip
 
 
 def _needs(spec: Spec, node: NodeSpec) -> Iterator[Fault]:

@@ -6,17 +6,21 @@ from collections.abc import Iterator, Mapping
 
 from ._check_values import tickets
 from ._limits import Threads
-from ._spec import NodeSpec, Spec
+from ._spec import NodeSpec, Spec, round_of
 from ._types import may_give_many, untyped
 
 
 def warnings(spec: Spec) -> Iterator[str]:
-    """Warnings of a graph without faults: idle workers, short sources, chance in the order, untyped edges, idle placements."""
+    """Warnings of a graph without faults.
+
+    Idle workers, short sources, chance in the order, weights overruled, untyped edges, idle placements.
+    """
     yield from _idle_for_tickets(spec)
     for node in spec.nodes.values():
         yield from _idle_for_units(spec, node)
         yield from _short(spec, node)
         yield from _chance(spec, node)
+        yield from _impatient(spec, node)
     for edge in spec.edges:
         if untyped(spec.nodes[edge.source].gives) or untyped(spec.nodes[edge.target].takes):
             yield f"{spec.name}.{edge.name} ({edge.where}): an untyped edge; annotate the stages to have it checked"
@@ -89,6 +93,19 @@ def _given(spec: Spec, node: NodeSpec, reaching: Mapping[str, int | None]) -> in
     opener = spec.opener(node.name) if node.kind == "group" else None
     length = reaching[opener or node.name]
     return length if length is None or node.kind != "repeat" else length * node.size
+
+
+def _impatient(spec: Spec, node: NodeSpec) -> Iterator[str]:
+    """Merges whose patience ends before the weights would let the lightest input pass."""
+    if node.kind != "merge" or node.patience is None or len(set(node.weights.values())) < 2:
+        return
+    asked = round_of(node.weights.values()) - 1
+    if node.patience < asked:
+        weights = ", ".join(f"{weight} of {name}" for name, weight in node.weights.items())
+        yield (
+            f"{_at(spec, node)}: with weights {weights} an input is passed over {asked} times in a row, but its patience of "
+            f"{node.patience} ends before; leave patience out to keep the weights"
+        )
 
 
 def _chance(spec: Spec, node: NodeSpec) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Pictures of a graph: the text one. Works on any spec, also one that cannot be built."""
 
 from ._limits import Processes, Threads
-from ._policy import Missing, Retry, Shrink
+from ._policy import Emit, Fail, Missing, OnError, Retry, Shrink
 from ._spec import EdgeSpec, NodeSpec, Spec
 from ._types import type_name, untyped
 
@@ -103,6 +103,8 @@ class _Picture:
         readers = [node.name for node in spec.nodes.values() if node.reads == cell]
         freshness = next((f.freshness for f in spec.feedback if f.source == source and f.cell == cell), None)
         bound = f", max_lag={freshness.max_lag}" if freshness else ""
+        bound += f", depth={freshness.depth}" if freshness and freshness.depth is not None else ""
+        bound += ", late dropped" if freshness and freshness.late == "drop" else ""
         kind = type_name(spec.cells[cell].type) if cell in spec.cells else "?"
         return f"     ^  ({cell}: {kind}{bound}) back to {', '.join(readers) or 'nobody'}"
 
@@ -111,6 +113,14 @@ def _missing(missing: Missing) -> str:
     if isinstance(missing, Retry):
         return f"retry {missing.times}, then {missing.then}"
     return f"shrink to {missing.min_members}" if isinstance(missing, Shrink) else missing
+
+
+def _on_error(policy: OnError) -> str:
+    final = policy.then if isinstance(policy, Retry) else policy
+    if isinstance(final, str):  # of a graph that cannot be built
+        return final
+    last = f"emit {_called(final.make)}" if isinstance(final, Emit) else type(final).__name__.lower()
+    return f"retry {policy.times}, then {last}" if isinstance(policy, Retry) else last
 
 
 def _settings(node: NodeSpec) -> str:
@@ -140,6 +150,8 @@ def _settings(node: NodeSpec) -> str:
         parts.append(f"reads {node.reads}")
     if node.deadline_s is not None:
         parts.append(f"deadline {node.deadline_s:g} s")
+    if not isinstance(node.on_error, Fail):
+        parts.append(f"on error: {_on_error(node.on_error)}")
     if isinstance(node.placement, Threads | Processes):
         alone, several = (
             ("own thread", "on threads") if isinstance(node.placement, Threads) else ("own process", "in processes")

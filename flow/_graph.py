@@ -3,19 +3,21 @@
 Nothing here starts anything. A graph is a value under construction; ``build`` proves it and gives the plan that runs.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, Unpack, overload
 
-from ._change import Edges, bridged, collected, rerouted, with_settings, with_stage
+from ._change import Edges, branches, bridged, collected, copied, named, rerouted, with_settings, with_stage
 from ._check import check
+from ._check_kinds import mended
 from ._draw import draw
-from ._handles import Cell, Node
+from ._handles import Cell, Node, node
 from ._item import Gathered
 from ._limits import Capacity, Collect, Freshness, Inline, Placement
 from ._plan import Plan
 from ._policy import Budget, Drop, Fail, Missing, OnError, Retry
-from ._spec import CellSpec, EdgeSpec, FeedbackSpec, NodeSpec, Order, Spec, Units, caller
+from ._spec import PASSING, CellSpec, EdgeSpec, FeedbackSpec, NodeSpec, Order, Spec, Units, caller
 from ._types import UNTYPED, drawn_by, hints_of, united
 from ._work import AsyncWork, Collector, ManyWork, Settings, Source, SyncWork
 
@@ -23,6 +25,7 @@ T = TypeVar("T")
 In = TypeVar("In")
 Out = TypeVar("Out")
 Key = TypeVar("Key", bound=Hashable)
+_LOG = logging.getLogger("headrace")
 
 
 class Graph:
@@ -39,7 +42,8 @@ class Graph:
 
     def __init__(self, name: str, pools: Mapping[str, Units] | None = None, rates: Mapping[str, float] | None = None) -> None:
         self.name = name
-        self._pools, self._rates, self._where = dict(pools or {}), dict(rates or {}), caller()
+        self._pools, self._rates, self._where = copied(pools), copied(rates), caller()
+        self.origin = object()
         self._nodes: dict[str, NodeSpec] = {}
         self._twice: list[NodeSpec | CellSpec] = []
         self._edges: Edges = {}
@@ -51,7 +55,10 @@ class Graph:
     @overload
     def source(self, name: str, source: Iterable[Out], *, placement: Placement = ...) -> Node[None, Out]: ...
     def source(self, name: str, source: Any, *, placement: Placement = Inline()) -> Node[None, Any]:
-        """Declare where items come from: an iterable, or an object with ``draw``."""
+        """Declare where items come from: an iterable, or an object with ``draw``.
+
+        An iterator, as a generator is, can be drawn only once: a second run of the plan goes on where the first one ended.
+        """
         return self._node(NodeSpec(name, "source", source, None, drawn_by(source), placement=placement, where=caller()))
 
     # Overloads, since checkers do not solve one signature for all.
@@ -108,8 +115,8 @@ class Graph:
                 workers,
                 order,
                 key,
-                dict(needs or {}),
-                reads.name if reads else None,
+                copied(needs),
+                named(reads),
                 deadline_s,
                 on_error,
                 placement,
@@ -175,15 +182,20 @@ class Graph:
             to: the node behind the branch of each key. Several keys may lead to one node.
             on_error: what happens to an item whose key has no branch, or where ``by`` raised.
         """
-        gives, targets = self._gives(upstream), {key: target.name for key, target in to.items()}
-        node = NodeSpec(name, "route", None, gives, gives, on_error=on_error, by=by, branches=targets, where=caller())
-        handle = self._node(node)
+        gives, targets = self._gives(upstream), {key: node(target).name for key, target in branches(to).items()}
+        spec = NodeSpec(name, "route", None, gives, gives, on_error=on_error, by=by, branches=targets, where=caller())
+        handle = self._node(spec)
         for target in to.values():
             self.edge(handle, target)
         return handle
 
     def merge(
-        self, name: str, upstreams: Sequence[Node[Any, T]], *, weights: Mapping[str, int] | None = None, patience: int = 8
+        self,
+        name: str,
+        upstreams: Sequence[Node[Any, T]],
+        *,
+        weights: Mapping[str, int] | None = None,
+        patience: int | None = None,
     ) -> Node[T, T]:
         """Declare a fan-in: items of several nodes on one edge, each input's in their order. Connects the inputs.
 
@@ -195,11 +207,12 @@ class Graph:
             upstreams: the nodes before it. A tuple, where they take different types: of a list
                 mypy knows no more than what all its members have in common.
             weights: items an input may pass in a round, by the name of its node; 1 for each that is not named.
-            patience: an input that has an item is passed over at most so often in a row.
+            patience: an input that has an item is passed over at most so often in a row, whatever its weight. ``None``: as
+                often as the weights ask for, and at least 8.
         """
         gives = united([self._gives(upstream) for upstream in upstreams] or [UNTYPED])
-        node = NodeSpec(name, "merge", None, gives, gives, weights=dict(weights or {}), patience=patience, where=caller())
-        handle = self._node(node)
+        spec = NodeSpec(name, "merge", None, gives, gives, weights=copied(weights), patience=patience, where=caller())
+        handle = self._node(spec)
         for upstream in upstreams:
             self.edge(upstream, handle)
         return handle
@@ -253,8 +266,9 @@ class Graph:
 
     def edge(self, source: Node[Any, T], target: Node[T, Any], *, capacity: Capacity | None = None) -> None:
         """Connect two nodes, or bound a connection. Without a capacity: twice the workers of the target."""
-        key = (source.name, target.name)
-        known = self._edges.get(key, EdgeSpec(*key, where=caller()))
+        key, ends = (node(source).name, node(target).name), (source, target)
+        strays = tuple((end.name, home) for end in ends if (home := end.home(self.origin)) is not None)
+        known = self._edges.get(key, EdgeSpec(*key, where=caller(), strays=strays))
         self._edges[key] = known if capacity is None else replace(known, capacity=capacity, where=caller())
 
     def feedback(
@@ -273,7 +287,7 @@ class Graph:
             initial: value in force before the first result, or a function that makes it once stages are open.
             freshness: bound on staleness, by tickets at the repeat before the sink and selection at the sink.
         """
-        self._feedback.append(FeedbackSpec(source.name, cell.name, freshness, initial, caller()))
+        self._feedback.append(FeedbackSpec(node(source).name, named(cell), freshness, initial, caller()))
 
     def replace(self, name: str, work: Any) -> "Graph":
         """Give a graph in which another stage stands at this node.
@@ -283,7 +297,7 @@ class Graph:
             ValueError: the node holds no stage, as a repeat, a group or a merge.
         """
         node = self._spec_of(name)
-        if node.stage is None:
+        if node.kind in PASSING:
             raise ValueError(f"expected a node with a stage, got the {node.kind} {self.name}.{name}; change it with with_")
         return self._changed({**self._nodes, name: with_stage(node, work)}, dict(self._edges))
 
@@ -309,22 +323,33 @@ class Graph:
         return self._changed(*bridged(self.name, self._nodes, self._edges, name))
 
     def spec(self) -> Spec:
-        """The graph as data."""
-        edges, feedback = tuple(self._edges.values()), tuple(self._feedback)
-        spec = Spec(self.name, self._pools, self._nodes, edges, self._cells, feedback, self._rates, self._where)
-        return spec.with_member_types(Gathered)
+        """The graph as data. A setting of a type that it cannot have stands there as if it were not set."""
+        return mended(self._declared())[0].with_member_types(Gathered)
 
-    def build(self) -> Plan:
+    def build(self, *, quiet: bool = False) -> Plan:
         """Prove the graph and give the plan that runs.
+
+        What is allowed and probably not meant, the warnings of the plan, is told to the logger ``headrace``, a line each.
+
+        Args:
+            quiet: leave the warnings to the caller.
 
         Raises:
             BuildError: with every fault found.
         """
-        return check(self.spec(), self._twice)
+        spec, wrong = mended(self._declared())
+        plan = check(spec.with_member_types(Gathered), self._twice, wrong)
+        for warning in () if quiet else plan.warnings:
+            _LOG.warning("%s", warning)
+        return plan
 
     def draw(self) -> str:
         """Draw the graph as text, also where it cannot be built."""
         return draw(self.spec())
+
+    def _declared(self) -> Spec:
+        edges, feedback = tuple(self._edges.values()), tuple(self._feedback)
+        return Spec(self.name, self._pools, self._nodes, edges, self._cells, feedback, self._rates, self._where)
 
     def _node(self, node: NodeSpec) -> Node[Any, Any]:
         if node.name in self._nodes:
@@ -339,10 +364,11 @@ class Graph:
         return self._nodes[name]
 
     def _gives(self, upstream: Node[Any, Any]) -> Any:
-        return self._nodes[upstream.name].gives if upstream.name in self._nodes else UNTYPED
+        return self._nodes[upstream.name].gives if node(upstream).name in self._nodes else UNTYPED
 
     def _changed(self, nodes: dict[str, NodeSpec], edges: Edges) -> "Graph":
         graph = Graph(self.name, self._pools, self._rates)
+        graph.origin = self.origin
         graph._nodes, graph._edges, graph._cells, graph._where = nodes, edges, dict(self._cells), self._where
         graph._feedback, graph._twice = list(self._feedback), list(self._twice)
         return graph

@@ -3,7 +3,7 @@
 import inspect
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
@@ -49,7 +49,8 @@ class NodeSpec:
         branches: of a route, the name of the node behind the branch of each key.
         weights: of a merge, items each input may pass in a round, by the name of the node before it. ``Spec`` of a graph names
             every input.
-        patience: of a merge, how often in a row an input that has an item is passed over at most.
+        patience: of a merge, how often in a row an input that has an item is passed over at most. ``Spec`` of a graph
+            has a number.
         where: the user's own ``file:line``.
     """
 
@@ -73,7 +74,7 @@ class NodeSpec:
     by: Callable[[Any], Any] | None = None
     branches: Mapping[Any, str] = field(default_factory=dict[Any, str])
     weights: Mapping[str, int] = field(default_factory=dict[str, int])
-    patience: int = 8
+    patience: int | None = None
     where: str = ""
 
     @property
@@ -84,12 +85,16 @@ class NodeSpec:
 
 @dataclass(frozen=True)
 class EdgeSpec:
-    """A connection of two nodes. ``capacity`` is the user's; the plan holds the resolved one."""
+    """A connection of two nodes. ``capacity`` is the user's; the plan holds the resolved one.
+
+    ``strays`` are the handles of other graphs it was declared with: the name of the node and of its graph.
+    """
 
     source: str
     target: str
     capacity: Capacity = Capacity()
     where: str = ""
+    strays: tuple[tuple[str, str], ...] = ()
 
     @property
     def name(self) -> str:
@@ -265,7 +270,9 @@ class Spec:
                 given = united([nodes[source].gives for source in before])
                 nodes[name] = replace(node, takes=given, gives=gathered[given] if node.kind == "group" else given)
             if node.kind == "merge":
-                nodes[name] = replace(nodes[name], weights={**dict.fromkeys(before, 1), **node.weights})
+                weights = {**dict.fromkeys(before, 1), **node.weights}
+                patience = enough_patience(weights.values()) if node.patience is None else node.patience
+                nodes[name] = replace(nodes[name], weights=weights, patience=patience)
         return replace(self, nodes=nodes)
 
     def depths(self) -> dict[str, int]:
@@ -282,6 +289,19 @@ class Spec:
                     if waits[edge.target] == 0:
                         rest.append(edge.target)
         return depths
+
+
+def round_of(weights: Collection[int]) -> int:
+    """Moves of a merge for each one of its lightest input."""
+    return math.ceil(sum(weights) / max(1, min(weights, default=1)))
+
+
+def enough_patience(weights: Collection[int]) -> int:
+    """Patience of a merge that leaves every input the share of its weight.
+
+    Twice the moves for each one of the lightest input, which may be early in one round and late in the next.
+    """
+    return max(8, 2 * round_of(weights))
 
 
 _HERE = str(Path(__file__).parent) + os.sep

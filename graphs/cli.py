@@ -120,7 +120,7 @@ _SCORES = (("heldout_before", "before"), ("heldout_after", "after"), ("heldout",
 
 def _check(arguments: list[str]) -> None:
     program, _ = _program("check", arguments)
-    plans = [phase.make(None).build() for phase in program.phases]
+    plans = [phase.make(None).build(quiet=True) for phase in program.phases]
     check_parts(program)
     _warn(program, plans)
     _print(f"{program.name}: {len(plans)} graph{'s' if len(plans) != 1 else ''} can run")
@@ -138,7 +138,7 @@ def _draw(arguments: list[str]) -> None:
     graphs = {graph.name: graph for graph in (phase.make(None) for phase in program.phases)}
     _print("\n\n".join(graph.draw() for graph in graphs.values()))
     for graph in graphs.values():
-        graph.build()
+        graph.build(quiet=True)
 
 
 def _eval(arguments: list[str]) -> Work:

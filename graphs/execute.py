@@ -31,7 +31,7 @@ def prepare(program: Program, folder: RunFolder) -> Prepared:
         BuildError: a graph cannot run.
         ValueError: parts do not fit each other, such as a prompt that is longer than the context.
     """
-    plans = [(phase, phase.make(folder.path).build()) for phase in program.phases]
+    plans = [(phase, phase.make(folder.path).build(quiet=True)) for phase in program.phases]
     check_parts(program)
     return plans
 

@@ -12,7 +12,7 @@ Source of the round robin: nginx's smooth weighted balancing (2012); here inputs
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .._spec import NodeSpec
+from .._spec import NodeSpec, enough_patience
 from .channel import Channel
 from .item import Item
 
@@ -219,5 +219,6 @@ def fan_of(spec: NodeSpec, inputs: Sequence[Channel], outputs: Sequence[Channel]
         return Route(inputs, outputs, spec.by, {key: names.index(target) for key, target in spec.branches.items()})
     if spec.kind == "merge":
         weights = [spec.weights[edge.name.removesuffix(f"->{spec.name}")] for edge in inputs]
-        return Merge(inputs, outputs, weights, spec.patience)
+        patience = enough_patience(weights) if spec.patience is None else spec.patience
+        return Merge(inputs, outputs, weights, patience)
     return None

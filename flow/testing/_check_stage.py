@@ -66,9 +66,12 @@ def check_stage(
 
     Raises:
         AssertionError: a clause does not hold. The text says which, the smallest input found, expected, got, what to do.
+        ValueError: there is no input.
         TypeError: the stage or the inputs cannot be copied.
         ModuleNotFoundError: the inputs are a strategy, and Hypothesis is not installed.
     """
+    if isinstance(inputs, Sequence) and not inputs:
+        raise ValueError("expected at least one input, got an empty list, with which every stage passes; name one")
     subject = subject_of(stage, outputs, per_input, idempotent, keep_order, raises, cancel_within_s, reads, pools or {})
     slow: list[Sequence[Any]] = []
 

@@ -1,5 +1,6 @@
 """Clauses of a stage's contract that an undisturbed run shows. Each raises ``Broken`` where it does not hold."""
 
+import inspect
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -42,6 +43,14 @@ def outputs(subject: Subject, trial: Trial) -> None:
     for attempt in trial.attempts:
         if attempt.ended != "result":
             continue
+        if inspect.isgenerator(attempt.result) or inspect.isasyncgen(attempt.result):
+            raise broken(
+                "types",
+                one(trial, attempt),
+                got="a generator" if inspect.isgenerator(attempt.result) else "an async generator",
+                expected="a value: a stage returns, it does not yield",
+                remedy="give what it yields as one result: return Many([...])",
+            )
         values = _values(attempt.result)
         for value in values:
             if not assignable(type(value), subject.outputs):

@@ -44,7 +44,7 @@ def check_graph(drawn: RandomGraph, seed: int = 0, kill: float = 0.0, **disturba
     sinks: defaultdict[str, Collected[Any]] = defaultdict(Collected)
     diary = Diary()
     graph = drawn.graph(sinks, diary)
-    plan, picture = graph.build(), graph.draw()
+    plan, picture = graph.build(quiet=True), graph.draw()
     assert all(f"[{name}]" in picture for name in plan.spec.nodes), f"expected every node in the drawing, got {picture}"
     simulated = simulate(plan, seed, kill, **disturbances)
     faults = [*order_faults(plan.spec, diary)]

@@ -201,3 +201,35 @@ def test_a_sink_that_takes_item_by_item_makes_no_promise():
     _ = a >> b >> graph.sink("c", show)
     graph.edge(a, b, capacity=Items(2))
     assert warnings(graph) == []
+
+
+def joined(**settings) -> Graph:
+    graph = Graph("g")
+    merged = graph.merge("joined", [graph.source("often", [1]), graph.source("seldom", [2])], **settings)
+    _ = merged >> graph.sink("sink", show)
+    return graph
+
+
+def test_a_patience_that_overrules_the_weights_of_a_merge_is_told():
+    """C7: patience is a promise too; by itself it is as long as the weights ask for."""
+    assert joined(weights={"often": 20}).build().spec.nodes["joined"].patience == 42
+    assert joined().build().spec.nodes["joined"].patience == 8
+    assert warnings(joined(weights={"often": 20})) == []
+    assert warnings(joined(weights={"often": 20}, patience=20)) == []
+    assert warnings(joined(patience=1)) == []
+    assert warnings(joined(weights={"often": 20}, patience=8)) == [
+        "g.joined (HERE): with weights 20 of often, 1 of seldom an input is passed over 20 times in a row, but its patience of "
+        "8 ends before; leave patience out to keep the weights"
+    ]
+
+
+def test_warnings_reach_the_logger_once_a_line_each(caplog):
+    graph = joined(weights={"often": 20}, patience=8)
+    plan = graph.build()
+    assert [(record.name, record.levelname, record.message) for record in caplog.records] == [
+        ("headrace", "WARNING", warning) for warning in plan.warnings
+    ]
+    assert len(caplog.records) == 1
+    caplog.clear()
+    assert graph.build(quiet=True) == plan
+    assert caplog.records == []

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from flow import Context, Graph, Items, Processes
+from flow import Collect, Context, Drop, Emit, Fail, Freshness, Graph, Items, Processes, Retry
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -89,3 +89,36 @@ def test_a_merge_with_an_input_from_nowhere_is_drawn_all_the_same():
         "     |  int",
         "     +-> [joined]",
     ]
+
+
+def test_what_happens_to_failed_items_is_shown_where_it_is_not_that_the_run_ends():
+    graph = Graph("g")
+    a = graph.source("a", [1])
+    tried = graph.stage("tried", number, on_error=Retry(2, then=Drop()))
+    again = graph.stage("again", number, on_error=Retry(1))
+    marked = graph.stage("marked", number, on_error=Emit(lambda value, failure, context: value))
+    plain = graph.stage("plain", number, on_error=Fail())
+    routed = graph.route("routed", plain, by=kind, to={"math": graph.sink("end", show, on_error=Drop())}, on_error=Drop())
+    _ = a >> tried >> again >> marked >> plain >> routed
+    nodes = [line.strip() for line in graph.draw().splitlines() if line.lstrip().startswith("[")]
+    assert nodes == [
+        "[a]  source, list",
+        "[tried]  stage, number, on error: retry 2, then drop",
+        "[again]  stage, number, on error: retry 1, then fail",
+        "[marked]  stage, number, on error: emit a lambda",
+        "[plain]  stage, number",
+        "[routed]  route, by kind, on error: drop",
+        "[end]  sink, show, on error: drop",
+    ]
+
+
+def test_a_bound_on_staleness_is_shown_whole():
+    def bound(freshness: Freshness) -> str:
+        graph = Graph("g")
+        sink = graph.sink("sink", object(), collect=Collect(1))  # type: ignore[call-overload]
+        graph.feedback(sink, graph.latest("w", int), initial=0, freshness=freshness)
+        (line,) = [line.strip() for line in graph.draw().splitlines() if "^" in line]
+        return line
+
+    assert bound(Freshness(2)) == "^  (w: int, max_lag=2) back to nobody"
+    assert bound(Freshness(3, "drop", 1)) == "^  (w: int, max_lag=3, depth=1, late dropped) back to nobody"

@@ -285,7 +285,7 @@ class World:
         chosen = source if kind == "merge" else targets[0]
         for edge in node.inputs if kind == "merge" else node.outputs:
             self.passed[edge] = self.passed[edge] + 1 if edge in lines and edge is not chosen else 0
-            most = spec.patience + len(node.inputs) - 2 if kind == "merge" else len(node.outputs) - 1
+            most = (spec.patience or 0) + len(node.inputs) - 2 if kind == "merge" else len(node.outputs) - 1
             assert kind == "route" or self.passed[edge] <= most, f"{edge.name} was passed over {self.passed[edge]} times"
 
     def _fail_at(self, node: NodeState) -> None:

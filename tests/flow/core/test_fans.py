@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from flow._core.channel import Channel
 from flow._core.fans import Balance, Broadcast, Merge, Route
 from flow._core.item import Item
+from flow._spec import enough_patience
 
 
 def channels(count: int, most: int = 1000) -> list[Channel]:
@@ -61,6 +62,16 @@ def test_no_input_is_served_in_a_row_while_others_of_its_weight_have_items():
     served = [equal.inputs.index(move(equal)[0]) for _ in range(30)]
     assert all(served[i : i + 3] == served[:3] for i in range(0, 30, 3))
     assert sorted(served[:3]) == [0, 1, 2]
+
+
+@given(st.lists(st.integers(1, 40), min_size=2, max_size=6))
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_the_patience_that_follows_from_the_weights_keeps_them(weights):
+    """C7: a merge of which nobody said a patience gives each input its share in every round."""
+    merge = filled_merge(weights, enough_patience(weights), count=2 * max(weights))
+    for _ in range(2):
+        served = Counter(merge.inputs.index(move(merge)[0]) for _ in range(sum(weights)))
+        assert [served[index] for index in range(len(weights))] == weights
 
 
 @given(

@@ -36,6 +36,11 @@ def test_stages_of_every_shape_pass():
     check_stage(marks, NUMBERS, examples=20)
 
 
+def test_no_input_is_no_test():
+    with pytest.raises(ValueError, match="expected at least one input, got an empty list"):
+        check_stage(lambda number, context: number, [])
+
+
 def test_the_report_names_clause_place_smallest_input_expected_got_and_remedy(report):
     async def grows(numbers: list, context: Context) -> int:
         numbers.append(0)

@@ -49,6 +49,19 @@ def test_an_output_of_another_type_is_found(report):
     assert report(unhinted, outputs=int).clause == "types"
 
 
+def test_a_stage_that_yields_is_found_with_what_to_return(report):
+    async def streams(number: int, context: Context):
+        yield number
+
+    def yields(number: int, context: Context):
+        yield number
+
+    for stage, got in ((streams, "an async generator"), (yields, "a generator")):
+        text = report(stage)
+        assert text.clause == "types"
+        assert f"got       {got}\n     to do     give what it yields as one result: return Many([...])" in text
+
+
 def test_more_or_fewer_outputs_than_hinted_are_found(report):
     async def drops(number: int, context: Context) -> int:
         return Filtered("two") if number == 2 else number

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from flow import Collect, Context, Drop, Freshness, Graph, Retry, Shrink, StageFailed, Stalled, Threads
+from flow import Collect, Context, Drop, Freshness, Graph, Processes, Retry, Shrink, StageFailed, Stalled, Threads
 from flow.testing import Collected, Pause, Script, simulate
 from flow.testing._simulate import leftovers
 
@@ -111,6 +111,22 @@ def test_a_task_that_a_stage_leaves_behind_is_an_error():
     with pytest.raises(StageFailed) as caught:
         simulate(line(Collected(), fails, count=1))
     assert "and the task 'forgotten' was left over" in caught.value.__notes__
+
+
+def triple(number: int, context: Context) -> int:
+    return 3 * number
+
+
+def test_what_runs_in_processes_is_played_in_virtual_time():
+    """The same each time, and no process is started: its number would be another one."""
+    seen: list[list] = []
+    for seed in (1, 1, 2):
+        sink = Collected()
+        graph = line(sink, triple, placement=Processes())
+        simulate(graph.build() if seed == 2 else graph, seed, kill=0.1)
+        seen.append(sink.arrivals)
+    assert seen[0] == seen[1] != seen[2]
+    assert all(sorted(arrival.value for arrival in arrivals) == list(range(0, 60, 3)) for arrivals in seen)
 
 
 def test_units_turns_and_tickets_that_are_out_are_left_over():
