@@ -207,6 +207,12 @@ def capacities(spec: Spec) -> Iterator[Fault]:
                 f"capacity {items}", edge.where,
                 f"raise the capacity to {held[edge.target]}, or lower max_lag, depth or the step",
             )  # fmt: skip
+        if edge.capacity.cost is not None and edge.target in held:
+            yield Fault(
+                "B5", f"{spec.name}.{edge.name}", "a bound in items only, before a sink that chooses by age: what must go next "
+                "could be too heavy for the edge for ever", f"cost {edge.capacity.cost:g}", edge.where,
+                "leave the cost out: tickets bound what may wait there",
+            )  # fmt: skip
     for node in spec.nodes.values():
         opener = spec.opener(node.name) if node.kind == "group" else None
         size = 0 if opener is None else spec.nodes[opener].size

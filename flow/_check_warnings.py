@@ -9,6 +9,9 @@ from ._limits import Threads
 from ._spec import NodeSpec, Spec, round_of
 from ._types import may_give_many, untyped
 
+NOT_CHECKED = "an untyped edge"
+"""What a warning says that is no news to whoever wrote a lambda."""
+
 
 def warnings(spec: Spec) -> Iterator[str]:
     """Warnings of a graph without faults.
@@ -23,7 +26,7 @@ def warnings(spec: Spec) -> Iterator[str]:
         yield from _impatient(spec, node)
     for edge in spec.edges:
         if untyped(spec.nodes[edge.source].gives) or untyped(spec.nodes[edge.target].takes):
-            yield f"{spec.name}.{edge.name} ({edge.where}): an untyped edge; annotate the stages to have it checked"
+            yield f"{spec.name}.{edge.name} ({edge.where}): {NOT_CHECKED}; annotate the stages to have it checked"
     for node in spec.nodes.values():
         if isinstance(node.placement, Threads) and _asynchronous(node):
             yield f"{_at(spec, node)}: its placement has no effect on what runs on the loop anyway"

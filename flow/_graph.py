@@ -11,6 +11,7 @@ from typing import Any, TypeVar, Unpack, overload
 from ._change import Edges, branches, bridged, collected, copied, named, rerouted, with_settings, with_stage
 from ._check import check
 from ._check_kinds import mended
+from ._check_warnings import NOT_CHECKED
 from ._draw import draw
 from ._handles import Cell, Node, node
 from ._item import Gathered
@@ -329,7 +330,8 @@ class Graph:
     def build(self, *, quiet: bool = False) -> Plan:
         """Prove the graph and give the plan that runs.
 
-        What is allowed and probably not meant, the warnings of the plan, is told to the logger ``headrace``, a line each.
+        What is allowed and probably not meant, the warnings of the plan, is told to the logger ``headrace``, a line each;
+        untyped edges only at the level of information.
 
         Args:
             quiet: leave the warnings to the caller.
@@ -340,7 +342,7 @@ class Graph:
         spec, wrong = mended(self._declared())
         plan = check(spec.with_member_types(Gathered), self._twice, wrong)
         for warning in () if quiet else plan.warnings:
-            _LOG.warning("%s", warning)
+            _LOG.log(logging.INFO if NOT_CHECKED in warning else logging.WARNING, "%s", warning)
         return plan
 
     def draw(self) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from flow import Collect, Context, Drop, Emit, Freshness, Gathered, Graph, Items, Retry, Shrink
+from flow import Collect, Context, Cost, Drop, Emit, Freshness, Gathered, Graph, Items, Retry, Shrink
 
 
 def number(value: int, context: Context) -> int:
@@ -291,3 +291,17 @@ def test_a_graph_without_a_fault_is_built():
     plan = feedback(freshness=Freshness(1)).build()
     assert plan.warnings == ()
     assert plan.spec.opener("sink") == "members"
+
+
+def test_a_cost_before_a_sink_with_freshness_is_refused(refusal):
+    """B5, C5, F4: the group that must go next could wait for ever for lighter ones to leave, which wait for it."""
+    graph = Graph("costly")
+    cell = graph.latest("w", str)
+    tasks = graph.source("tasks", [1, 2])
+    members = graph.repeat("members", tasks, n=2)
+    groups = graph.group("groups", members)
+    train = graph.sink("train", Train(), collect=Collect(1))
+    _ = tasks >> members >> groups >> train
+    graph.edge(groups, train, capacity=Items(4) | Cost(10, lambda group: 1.0))
+    graph.feedback(train, cell, initial="first", freshness=Freshness(1))
+    assert "a bound in items only, before a sink that chooses by age" in str(refusal(graph))

@@ -45,7 +45,7 @@ def training() -> Graph:
     rewards = graph.stage("rewards", judge, placement=Threads())
     trainer = graph.sink("trainer", Train(), collect=Collect(2, steps=5))
     _ = tasks >> members >> episodes >> groups >> rewards >> trainer
-    graph.edge(rewards, trainer, capacity=Items(64) | Cost(4e6, len))
+    graph.edge(groups, rewards, capacity=Items(64) | Cost(4e6, len))
     graph.feedback(trainer, weights, initial=b"", freshness=Freshness(1))
     return graph
 
@@ -83,7 +83,7 @@ def test_an_edge_without_a_bound_holds_twice_the_workers_of_its_reader():
 
 
 def test_an_edge_may_be_bounded_in_items_and_in_cost():
-    bound = training().build().capacities["rewards->trainer"]
+    bound = training().build().capacities["groups->rewards"]
     assert (bound.items, bound.cost, bound.measure) == (64, 4e6, len)
 
 
