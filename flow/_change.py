@@ -25,7 +25,7 @@ SETTINGS: Mapping[Kind, Mapping[str, str]] = {
     "group": {"missing": "missing", "budget": "budget"},
     "broadcast": {},
     "balance": {},
-    "route": {"by": "by", "to": "branches", "on_error": "on_error"},
+    "route": {"by": "by", "to": "branches", "on_error": "on_error", "budget": "budget"},
     "merge": {"weights": "weights", "patience": "patience"},
     "sink": {"on_error": "on_error", "placement": "placement", "collect": "collect"},
 }  # fmt: skip

@@ -173,6 +173,7 @@ class Graph:
         by: Callable[[T], Key],
         to: Mapping[Key, Node[T, Any]],
         on_error: Fail | Drop = Fail(),
+        budget: Budget | None = (50, 100),
     ) -> Node[T, T]:
         """Declare a fan-out: each item goes to the branch of its key. Connects the branches.
 
@@ -182,9 +183,12 @@ class Graph:
             by: gives the key of a value, at once and on the loop.
             to: the node behind the branch of each key. Several keys may lead to one node.
             on_error: what happens to an item whose key has no branch, or where ``by`` raised.
+            budget: as for a stage: on a line with tickets the run ends when ``of`` items in a row came to nothing.
         """
         gives, targets = self._gives(upstream), {key: node(target).name for key, target in branches(to).items()}
-        spec = NodeSpec(name, "route", None, gives, gives, on_error=on_error, by=by, branches=targets, where=caller())
+        spec = NodeSpec(
+            name, "route", None, gives, gives, on_error=on_error, by=by, branches=targets, budget=budget, where=caller()
+        )
         handle = self._node(spec)
         for target in to.values():
             self.edge(handle, target)

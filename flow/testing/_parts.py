@@ -243,6 +243,7 @@ class Fork:
             by=lambda value: self.key(site.seed, value),
             to=to,
             on_error=Drop(_MANY, _MANY) if self.lost else Fail(),
+            budget=None,
         )
         for ends, branch in zip(firsts, self.branches, strict=True):
             if ends is not None:
