@@ -158,8 +158,6 @@ class Spec:
         """Edges that lead to a node, in order of declaration."""
         return self._by_target.get(name, [])
 
-    before, after = inputs, outputs
-
     @cached_property
     def _by_source(self) -> dict[str, list[EdgeSpec]]:
         return {name: list(edges) for name, edges in groupby(sorted(self.edges, key=_SOURCE), key=_SOURCE)}

@@ -107,11 +107,11 @@ class Waits:
         """Names of the nodes that could end a wait."""
         spec, name = self._state.plan.spec, waiters.name
         if waiters.doing == "input":
-            return [edge.source for edge in spec.before(name)]
+            return [edge.source for edge in spec.inputs(name)]
         if waiters.doing == "output":
             if waiters.detail == TURN:
                 return [name]
-            edges = spec.after(name)
+            edges = spec.outputs(name)
             return [edge.target for edge in edges if edge.name == waiters.detail] or [edge.target for edge in edges]
         if waiters.doing == "pool":
             pools = list(dict.fromkeys(pool for request in waiters.requests for pool in self.lacking(request)))

@@ -77,7 +77,7 @@ def test_a_slow_trainer_keeps_every_depth_bounded_and_is_seen_to_work(config: Ca
     summary, run = asyncio.run(summary_of(graph))
     assert summary.nodes["trainer"].high_water <= 2 * training.groups_per_step
     for name, node in summary.nodes.items():
-        (edge,) = graph.spec().before(name) or [None]
+        (edge,) = graph.spec().inputs(name) or [None]
         assert edge is None or node.high_water <= run.plan.capacities[edge.name].items
     assert summary.nodes["trainer"].shares["work"] > 0.8
     assert summary.nodes["members"].shares["ticket"] > 0.8
