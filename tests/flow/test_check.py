@@ -3,40 +3,13 @@
 from collections.abc import Callable
 
 import pytest
+from declared import Train, TrainOnSingles, number, show, show_group
 
-from flow import Collect, Context, Cost, Drop, Emit, Freshness, Gathered, Graph, Items, Retry, Shrink
-
-
-def number(value: int, context: Context) -> int:
-    return value
+from flow import Collect, Context, Cost, Drop, Emit, Freshness, Graph, Items, Retry, Shrink
 
 
 def text(value: str, context: Context) -> str:
     return value
-
-
-def show(value: int, context: Context) -> None:
-    """Shows nothing."""
-
-
-def show_group(value: Gathered[int], context: Context) -> None:
-    """Shows nothing."""
-
-
-class Train:
-    def add(self, value: Gathered[int], context: Context) -> None:
-        """Takes all."""
-
-    def finish(self, context: Context) -> str:
-        return ""
-
-
-class TrainOnSingles:
-    def add(self, value: int, context: Context) -> None:
-        """Takes all."""
-
-    def finish(self, context: Context) -> str:
-        return ""
 
 
 def misspelt_and_unconnected() -> Graph:

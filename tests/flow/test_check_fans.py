@@ -3,20 +3,13 @@
 from typing import Literal
 
 import pytest
+from declared import number, show
 
 from flow import Context, Emit, Graph, Retry, Threads
 
 
-def number(value: int, context: Context) -> int:
-    return value
-
-
 def text(value: str, context: Context) -> str:
     return value
-
-
-def show(value: int, context: Context) -> None:
-    """Shows nothing."""
 
 
 def parity(value: int) -> Literal["even", "odd"]:

@@ -5,12 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from declared import number
 
 from flow import Collect, Context, Cost, Drop, Emit, Freshness, Graph, Items, Retry, Shrink, Threads
-
-
-def number(value: int, context: Context) -> int:
-    return value
 
 
 class Steps:

@@ -1,40 +1,13 @@
 """What ``build`` refuses of groups and tickets in graphs that branch: members report once, tickets come back once."""
 
 import pytest
+from declared import Train, TrainOnSingles, number, show, show_group
 
 from flow import Collect, Context, Freshness, Gathered, Graph, Node
 
 
-def number(value: int, context: Context) -> int:
-    return value
-
-
-def show(value: int, context: Context) -> None:
-    """Shows nothing."""
-
-
-def show_group(value: Gathered[int], context: Context) -> None:
-    """Shows nothing."""
-
-
 def keep_group(value: Gathered[int], context: Context) -> Gathered[int]:
     return value
-
-
-class Train:
-    def add(self, value: Gathered[int], context: Context) -> None:
-        """Takes all."""
-
-    def finish(self, context: Context) -> str:
-        return ""
-
-
-class TrainOnSingles:
-    def add(self, value: int, context: Context) -> None:
-        """Takes all."""
-
-    def finish(self, context: Context) -> str:
-        return ""
 
 
 def parity(value: int) -> int:

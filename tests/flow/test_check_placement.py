@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from declared import number, show
 
 from flow import Collect, Context, Failed, Filtered, Gathered, Graph, Many, Processes
 
@@ -30,10 +31,6 @@ class Tree:
     value: int
 
 
-def number(value: int, context: Context) -> int:
-    return value
-
-
 def grade(value: Gathered[Record], context: Context) -> Many[Record] | Failed[Record] | Filtered:
     return Many(value.members)
 
@@ -52,10 +49,6 @@ def opaque(value: Opaque, context: Context) -> Holder:
 
 def ambiguous(value: Record | Holder, context: Context) -> int:
     return 0
-
-
-def show(value: int, context: Context) -> None:
-    """Shows nothing."""
 
 
 class Stateful:

@@ -3,12 +3,9 @@
 import re
 
 import pytest
+from declared import Train, TrainOnSingles, number, show
 
 from flow import Collect, Context, Freshness, Gathered, Graph, Items, Many, Node, Threads
-
-
-def number(value: int, context: Context) -> int:
-    return value
 
 
 async def waits(value: int, context: Context) -> int:
@@ -17,26 +14,6 @@ async def waits(value: int, context: Context) -> int:
 
 def several(value: int, context: Context) -> Many[int]:
     return Many([value, value])
-
-
-def show(value: int, context: Context) -> None:
-    """Shows nothing."""
-
-
-class Train:
-    def add(self, value: Gathered[int], context: Context) -> None:
-        """Takes all."""
-
-    def finish(self, context: Context) -> str:
-        return ""
-
-
-class TrainOnSingles:
-    def add(self, value: int, context: Context) -> None:
-        """Takes all."""
-
-    def finish(self, context: Context) -> str:
-        return ""
 
 
 def warnings(graph: Graph) -> list[str]:
