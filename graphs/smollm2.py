@@ -2,7 +2,8 @@
 
 from graphs.evaluate import EvaluateConfig
 from graphs.grpo import GrpoConfig
-from graphs.pretrained import GrpoProgramConfig, PolicyConfig, TasksConfig
+from graphs.pretrained import GrpoProgramConfig
+from graphs.pretrained_parts import PolicyConfig, TasksConfig
 from stages.agents.sampling import SamplingConfig
 from stages.rollout.config import EngineConfig
 from stages.tasks.arithmetic import ArithmeticConfig

@@ -16,7 +16,7 @@ INFRASTRUCTURE = {
     "interrupts.py",
     "own.py",
     "parts.py",
-    "pretrained.py",
+    "pretrained_parts.py",
     "program.py",
     "run_folder.py",
     "saved.py",

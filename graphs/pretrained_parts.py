@@ -1,0 +1,135 @@
+"""The world around a pretrained language model: its file, what it may call, what earns a reward, where tasks come from."""
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from graphs.engine_trace import EngineTrace
+from graphs.evaluate import EvaluateConfig
+from graphs.parts import Parts
+from stages.agents.model_agent import ModelAgent
+from stages.agents.tool_agent import ToolAgent
+from stages.envs.environment import opening_messages
+from stages.envs.task_env import TaskEnv
+from stages.envs.tool_env import ToolEnv
+from stages.models.gguf import describe_gguf, fill_from_gguf
+from stages.records import Task
+from stages.rewards.answers import exact_answer, last_number, needs_answer, needs_number
+from stages.rollout.config import EngineConfig
+from stages.rollout.engine import Engine
+from stages.tasks.arithmetic import ArithmeticConfig, Split, arithmetic_tasks
+from stages.tasks.jsonl import JsonlTasks
+from stages.text.gguf_tokenizer import load_gguf_tokenizer
+from stages.text.template import TemplateChat
+from stages.tools.calculator import calculator_tool
+
+
+class PolicyConfig(BaseModel):
+    """The model and how it meets its tasks."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    gguf: Path | None = None
+    """File of the pretrained model, llama family, with tokenizer and chat template inside. None is refused when a program is
+    made: there is no default model."""
+    engine: EngineConfig = EngineConfig(slots=32, context_length=256, prefill_rows=8, prefill_chunk=32)
+    """Shapes of the engine."""
+    system: str | None = None
+    """System message of every episode; ``None`` leaves it to the chat template."""
+    tools: Literal["none", "calculator"] = "none"
+    """What the agent may call: nothing, so that its first turn is its answer, or a calculator."""
+    reward: Literal["exact_answer", "last_number"] = "last_number"
+    """What earns 1: the answer to the letter, or its last number equal to the reference as a number."""
+
+
+class TasksConfig(BaseModel):
+    """Where tasks come from: files, or generated arithmetic."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    train: Path | None = None
+    """JSONL file of training tasks; ``None`` generates ``num_train``."""
+    heldout: Path | None = None
+    """JSONL file of held-out tasks; ``None`` generates as many as the evaluation wants."""
+    num_train: int = Field(default=1024, ge=1)
+    """Generated training tasks."""
+    arithmetic: ArithmeticConfig = ArithmeticConfig(operators="+", digits=(1, 1), prompt="What is {expression}?")
+    """What is generated."""
+
+
+class PretrainedConfig(BaseModel):
+    """A pretrained model, its world and its tasks, whatever is done with it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """Seed of the generated tasks; the seeds of the parts are theirs."""
+    policy: PolicyConfig = PolicyConfig()
+    """The model and how it meets its tasks."""
+    tasks: TasksConfig = TasksConfig()
+    """Where tasks come from."""
+    evaluate: EvaluateConfig = EvaluateConfig(num_tasks=64, max_concurrency=32)
+    """Held-out evaluation."""
+
+
+def make_parts(config: PretrainedConfig) -> Parts:
+    """Put the world around a model that is yet to be loaded. Tasks are read first, since their faults are the user's.
+
+    Raises:
+        ValueError: no model was named.
+        RowError: a task file has broken rows.
+    """
+    policy = config.policy
+    path = given(policy.gguf, "policy.gguf", "the file of a pretrained model")
+    train = _tasks(config, config.tasks.train, config.tasks.num_train, "train")
+    heldout = _tasks(config, config.tasks.heldout, config.evaluate.num_tasks, "heldout")[: config.evaluate.num_tasks]
+    tools = (calculator_tool(),) if policy.tools == "calculator" else ()
+    trace = EngineTrace()
+    chat = TemplateChat(load_gguf_tokenizer(path))
+    model = describe_gguf(path)
+    return Parts(
+        model=model,
+        load=functools.partial(fill_from_gguf, model, path),
+        engine=Engine(model, policy.engine, trace=trace),
+        trace=trace,
+        chat=chat,
+        agent=ToolAgent() if tools else ModelAgent(),
+        make_env=lambda task: ToolEnv(tools, system=policy.system) if tools else TaskEnv(system=policy.system),
+        opening=lambda task: opening_messages(task, policy.system),
+        tools=tools,
+        reward=exact_answer if policy.reward == "exact_answer" else last_number,
+        train=train,
+        heldout=heldout,
+    )
+
+
+def _tasks(config: PretrainedConfig, path: Path | None, count: int, split: Split) -> Sequence[Task]:
+    if path is not None:
+        given(path, f"tasks.{'train' if split == 'train' else 'heldout'}", "a JSONL file of tasks")
+    check = needs_answer if config.policy.reward == "exact_answer" else needs_number
+    return (
+        JsonlTasks(path, check=check)
+        if path is not None
+        else arithmetic_tasks(config.tasks.arithmetic, config.seed, count, split)
+    )
+
+
+def given(path: Path | None, name: str, what: str) -> Path:
+    """Check a file that a setting names.
+
+    Args:
+        path: the setting's value.
+        name: of the setting, as on the command line.
+        what: what the file should be.
+
+    Raises:
+        ValueError: there is none, or it is no file.
+    """
+    if path is None:
+        raise ValueError(f"expected {what}, got none, in {name}; pass --{name} PATH")
+    if not path.is_file():
+        raise ValueError(f"expected {what}, got '{path}', which is no file, in {name}; check the path")
+    return path
