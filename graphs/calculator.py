@@ -18,7 +18,7 @@ from stages.agents.sampling import SamplingConfig
 from stages.agents.tool_agent import ToolAgent
 from stages.envs.environment import opening_messages
 from stages.envs.tool_env import ToolEnv
-from stages.models.config import ModelConfig
+from stages.models.config import ModelConfig, RotaryConfig
 from stages.models.transformer import Transformer
 from stages.rewards.answers import exact_answer
 from stages.rollout.config import EngineConfig
@@ -54,7 +54,7 @@ class CalculatorConfig(BaseModel):
     """How long the calculator takes."""
     model: ModelConfig = ModelConfig(
         vocab_size=VOCABULARY, width=128, num_layers=4, num_heads=8, num_kv_heads=8, head_size=16, mlp_width=384,
-        rope_base=10.0, context_length=64,
+        rotary=RotaryConfig(base=10.0), context_length=64,
     )  # fmt: skip
     """Shape of the policy. The base of its rotary positions suits episodes of some 30 tokens."""
     engine: EngineConfig = EngineConfig(slots=128, context_length=64, prefill_rows=32, prefill_chunk=16)

@@ -1,11 +1,13 @@
 """Keys and values of tokens already seen, for every layer and slot. Storage only: who owns which slot is the engine's business.
 
-Design: a step reads the cache as it was, keeps its own new keys and values aside, and writes them for all layers at once at the
-end. Updating layer by layer inside the loop over layers makes XLA copy the whole cache in each step (measured on CPU: 2 to 8
-times the time of a step). Keys are stored with the positions last, the order in which scores are computed (it saves a tenth of
-a step or more).
+Design: a layer writes the keys and values of its new tokens first, and then attends to the slot's whole row. The other order,
+reading the row as it was and writing at the end, makes XLA copy the cache in each step (measured on CPU at 32 slots of 256
+positions: twice the time of a step). It also means that the key of a position always stands in one column of one array, so the
+sum over keys runs in one order however a context was cut into steps. Each layer has arrays of its own for the same reason that
+it has parameters of its own: a slice of a stacked array is a copy. Keys are stored with the positions last, the order in which
+scores are computed (a fifth of a step).
 
-Axes: L layers, S slots, K key-value heads, T cached positions, D head size; R rows of a step, C new tokens of a row.
+Axes: S slots, K key-value heads, T cached positions, D head size; R rows of a step, C new tokens of a row.
 """
 
 from typing import NamedTuple
@@ -16,41 +18,51 @@ from jaxtyping import Array, Float, Int
 from stages.models.config import ModelConfig
 
 
-class Cache(NamedTuple):
-    """A pytree of two arrays, meant to be donated from step to step."""
+class LayerCache(NamedTuple):
+    """Keys and values of one layer."""
 
-    keys_LSKDT: Float[Array, "L S K D T"]
-    values_LSKTD: Float[Array, "L S K T D"]
+    keys_SKDT: Float[Array, "S K D T"]
+    values_SKTD: Float[Array, "S K T D"]
+
+
+class Cache(NamedTuple):
+    """A pytree of arrays whose first axis is the slot, meant to be donated from step to step."""
+
+    layers: tuple[LayerCache, ...]
 
     @property
     def num_slots(self) -> int:
         """Slots there are."""
-        return self.values_LSKTD.shape[1]
+        return self.layers[0].values_SKTD.shape[0]
 
     @property
     def length(self) -> int:
         """Positions each slot holds."""
-        return self.values_LSKTD.shape[3]
+        return self.layers[0].values_SKTD.shape[2]
 
 
 def empty_cache(config: ModelConfig, num_slots: int, length: int) -> Cache:
     """A cache of zeros: finite, so that positions masked out later cannot turn a sum into NaN."""
-    outer = (config.num_layers, num_slots, config.num_kv_heads)
-    keys_LSKDT = jnp.zeros((*outer, config.head_size, length), jnp.float32)
-    return Cache(keys_LSKDT, jnp.zeros((*outer, length, config.head_size), jnp.float32))
+    outer, dtype = (num_slots, config.num_kv_heads), jnp.dtype(config.dtype)
+
+    def layer() -> LayerCache:
+        return LayerCache(
+            jnp.zeros((*outer, config.head_size, length), dtype), jnp.zeros((*outer, length, config.head_size), dtype)
+        )
+
+    return Cache(tuple(layer() for _ in range(config.num_layers)))
 
 
 def write(
-    cache: Cache,
-    keys_LRKDC: Float[Array, "L R K D C"],
-    values_LRKCD: Float[Array, "L R K C D"],
+    layer: LayerCache,
+    keys_RCKD: Float[Array, "R C K D"],
+    values_RCKD: Float[Array, "R C K D"],
     slots_R: Int[Array, " R"],
     positions_RC: Int[Array, "R C"],
-) -> Cache:
-    """Store new keys and values at (slot, position) pairs. A position at or past ``cache.length`` is dropped, not clamped."""
+) -> LayerCache:
+    """Store new keys and values at (slot, position) pairs. A position at or past the cache's length is dropped, not clamped."""
     slots_R1 = slots_R[:, None]
-    keys_RCLKD, values_RCLKD = jnp.transpose(keys_LRKDC, (1, 4, 0, 2, 3)), jnp.transpose(values_LRKCD, (1, 3, 0, 2, 4))
-    return Cache(
-        cache.keys_LSKDT.at[:, slots_R1, :, :, positions_RC].set(keys_RCLKD, mode="drop"),
-        cache.values_LSKTD.at[:, slots_R1, :, positions_RC].set(values_RCLKD, mode="drop"),
+    return LayerCache(
+        layer.keys_SKDT.at[slots_R1, :, :, positions_RC].set(keys_RCKD, mode="drop"),
+        layer.values_SKTD.at[slots_R1, :, positions_RC].set(values_RCKD, mode="drop"),
     )

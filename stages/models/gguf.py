@@ -5,33 +5,33 @@ Only the model. The tokenizer and the chat template of the same file are read in
 
 Layout: GGUF stores a projection as (out, in), we multiply from the right by (in, out). Its q and k rows are permuted for a
 rotary embedding that pairs neighbours (2i, 2i + 1); ours pairs halves (i, i + D/2), so the rows are put back.
-
-Axes: N heads, D head size, I input size.
 """
 
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
 from stages.gguf_file import open_gguf
-from stages.models.config import ModelConfig
+from stages.models.config import ModelConfig, RotaryConfig
+from stages.models.tensors import Layout, Stored, check_tensors, fill
 from stages.models.transformer import Transformer
+
+READABLE = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0")
+"""Tensor types that are read. The gguf package dequantises more, but what is not checked against a file is not promised."""
 
 _TOP = {"embedding_VW": "token_embd.weight", "final_norm_W": "output_norm.weight", "unembedding_VW": "output.weight"}
 _BLOCK = {
-    "attention_norm_LW": "attn_norm",
-    "query_LWQ": "attn_q",
-    "key_LWP": "attn_k",
-    "value_LWP": "attn_v",
-    "output_LQW": "attn_output",
-    "mlp_norm_LW": "ffn_norm",
-    "gate_LWF": "ffn_gate",
-    "up_LWF": "ffn_up",
-    "down_LFW": "ffn_down",
+    "attention_norm_W": "attn_norm",
+    "query.kernel_IO": "attn_q",
+    "key.kernel_IO": "attn_k",
+    "value.kernel_IO": "attn_v",
+    "output.kernel_IO": "attn_output",
+    "mlp_norm_W": "ffn_norm",
+    "mlp.gate.kernel_IO": "ffn_gate",
+    "mlp.up.kernel_IO": "ffn_up",
+    "mlp.down.kernel_IO": "ffn_down",
 }
 
 
@@ -41,12 +41,23 @@ def describe_gguf(path: str | Path) -> Transformer:
     Raises:
         ImportError: the ``gguf`` package is not installed.
         FileNotFoundError: there is no such file.
-        ValueError: another architecture, or tensors that are missing, unknown or of another shape (all are named).
+        ValueError: another architecture, tensors of a type that is not read, or tensors that are missing, unknown or of another
+            shape (all are named).
     """
     reader = open_gguf(Path(path))
     config = _read_config(reader, path)
     model = nnx.eval_shape(lambda: Transformer(config, nnx.Rngs(0)))
-    _check(_wanted(model), {tensor.name: tensor for tensor in reader.tensors}, config, path)
+    # GGUF lists the fastest axis first.
+    found = {tensor.name: tuple(int(size) for size in tensor.shape[::-1]) for tensor in reader.tensors}
+    check_tensors(model, _layout(config), found, path)
+    other = [
+        f"{tensor.name}: {tensor.tensor_type.name}" for tensor in reader.tensors if tensor.tensor_type.name not in READABLE
+    ]
+    if other:
+        raise ValueError(
+            f"expected tensors of the types {', '.join(READABLE)}; got {'; '.join(other)}; in {path}; "
+            "use a file quantised to one of these, or the model's Hugging Face folder"
+        )
     return model
 
 
@@ -55,10 +66,14 @@ def fill_from_gguf(model: Transformer, path: str | Path) -> None:
 
     Source: llama.cpp, ``convert_hf_to_gguf.py``, for names and the permutation of q and k.
     """
+    from gguf import dequantize
+
     tensors = {tensor.name: tensor for tensor in open_gguf(Path(path)).tensors}
-    structure = jax.tree.structure(nnx.state(model, nnx.Param))
-    leaves = [_read(name.split(".")[-1], tensors, model.config) for name in _wanted(model)]
-    nnx.update(model, jax.tree.unflatten(structure, leaves))
+
+    def tensor(name: str) -> np.ndarray:
+        return dequantize(tensors[name].data, tensors[name].tensor_type)
+
+    fill(model, _layout(model.config), tensor)
 
 
 def load_gguf(path: str | Path) -> Transformer:
@@ -68,20 +83,16 @@ def load_gguf(path: str | Path) -> Transformer:
     return model
 
 
-def _wanted(model: Transformer) -> dict[str, tuple[int, ...]]:
-    """Shapes by name, in the order of the leaves."""
-    parameters = nnx.state(model, nnx.Param)
-    return {jax.tree_util.keystr(at[:-1], simple=True, separator="."): leaf.shape for at, leaf in _flatten(parameters)}
+def _layout(config: ModelConfig) -> Layout:
+    heads = {"query.kernel_IO": config.num_heads, "key.kernel_IO": config.num_kv_heads}
 
+    def stored(path: str) -> Stored:
+        if path in _TOP:
+            return Stored((_TOP[path],))
+        _, layer, part = path.split(".", 2)
+        return Stored((f"blk.{layer}.{_BLOCK[part]}.weight",), turned=part.endswith("kernel_IO"), paired_heads=heads.get(part))
 
-def unpermute(rows: np.ndarray, num_heads: int) -> np.ndarray:
-    """Put the rows [N * D, I] of a query or key projection from GGUF's neighbouring pairs into halves."""
-    split_N2DI = rows.reshape(num_heads, -1, 2, rows.shape[-1])
-    return split_N2DI.swapaxes(1, 2).reshape(rows.shape)
-
-
-def _flatten(tree: Any) -> list[tuple[Any, Any]]:
-    return jax.tree_util.tree_flatten_with_path(tree)[0]
+    return stored
 
 
 def _read_config(reader: Any, path: str | Path) -> ModelConfig:
@@ -94,7 +105,13 @@ def _read_config(reader: Any, path: str | Path) -> ModelConfig:
     architecture = get("general.architecture")
     if architecture != "llama":
         raise ValueError(
-            f"expected a file of the llama architecture; got {architecture!r}; in {path}; use a llama-family model"
+            f"expected a file of the llama architecture; got {architecture!r}; in {path}; use a llama-family model, or the "
+            "model's Hugging Face folder"
+        )
+    if "llama.rope.scaling.type" in reader.fields and get("llama.rope.scaling.type") != "none":
+        raise ValueError(
+            f"expected rotary positions without scaling; got {get('llama.rope.scaling.type')!r}; in {path}; "
+            "use the model's Hugging Face folder"
         )
     width, heads = get("llama.embedding_length"), get("llama.attention.head_count")
     names = {tensor.name for tensor in reader.tensors}
@@ -106,49 +123,8 @@ def _read_config(reader: Any, path: str | Path) -> ModelConfig:
         num_kv_heads=get("llama.attention.head_count_kv", heads),
         head_size=get("llama.rope.dimension_count", width // heads),
         mlp_width=get("llama.feed_forward_length"),
-        rope_base=get("llama.rope.freq_base", 10_000.0),
+        rotary=RotaryConfig(base=get("llama.rope.freq_base", 10_000.0)),
         norm_epsilon=get("llama.attention.layer_norm_rms_epsilon"),
         tie_embeddings=_TOP["unembedding_VW"] not in names,
         context_length=get("llama.context_length"),
     )
-
-
-def _names(parameter: str, num_layers: int) -> list[str]:
-    """The tensors a parameter is made of, in order."""
-    if parameter in _TOP:
-        return [_TOP[parameter]]
-    return [f"blk.{layer}.{_BLOCK[parameter]}.weight" for layer in range(num_layers)]
-
-
-def _check(wanted: dict[str, tuple[int, ...]], tensors: dict[str, Any], config: ModelConfig, path: str | Path) -> None:
-    problems, known = [], set()
-    for at, shape in wanted.items():
-        parameter = at.split(".")[-1]
-        expected = shape if parameter in _TOP else shape[:0:-1]
-        for name in _names(parameter, config.num_layers):
-            known.add(name)
-            # GGUF lists the fastest axis first.
-            found = tuple(int(size) for size in tensors[name].shape[::-1]) if name in tensors else None
-            if found != expected:
-                problems.append(f"{name}: expected {list(expected)}, got {'none' if found is None else list(found)}")
-    problems += [f"{name}: unknown" for name in tensors if name not in known]
-    if problems:
-        raise ValueError(
-            f"expected the tensors of a llama decoder with {config.num_layers} layers; got "
-            + "; ".join(problems)
-            + f"; in {path}; use a file whose metadata and tensors agree"
-        )
-
-
-def _read(parameter: str, tensors: dict[str, Any], config: ModelConfig) -> jax.Array:
-    from gguf import dequantize
-
-    arrays = []
-    for name in _names(parameter, config.num_layers):
-        rows = dequantize(tensors[name].data, tensors[name].tensor_type).astype(np.float32, copy=False)
-        if parameter == "query_LWQ":
-            rows = unpermute(rows, config.num_heads)
-        elif parameter == "key_LWP":
-            rows = unpermute(rows, config.num_kv_heads)
-        arrays.append(rows if parameter in _TOP else rows.T)
-    return jnp.asarray(arrays[0] if parameter in _TOP else np.stack(arrays))

@@ -1,39 +1,60 @@
-"""The parts of a decoder block as pure functions: arrays in, arrays out. No parameters live here; transformer.py owns them.
+"""The parts of a decoder block as pure functions: arrays in, arrays out. No parameters live here; block.py owns them.
 
-Axes: B rows, T tokens of a row, S source tokens attended to, K key-value heads, G query heads per key-value head, D head size,
-W width, F hidden size of the feed-forward part. ``...`` stands for any leading axes.
+Norms and angles are computed in float32 and rounded once.
+
+Axes: B rows, T tokens of a row, N heads, D head size, W width. ``...`` stands for any leading axes.
 """
 
-import itertools
-from typing import NamedTuple
+import math
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-MASKED = -1e30
-"""Score of a pair that may not attend: finite, so that a row with nothing to attend to gives numbers and not NaN."""
+from stages.models.config import RotaryConfig
 
 
-def rms_norm(x: Float[Array, "... W"], scale_W: Float[Array, " W"], epsilon: float) -> Float[Array, "... W"]:
-    """Scale each vector to a root mean square of one, then by ``scale_W``.
+def rms_norm(x: Float[Array, "... W"], scale_W: Float[Array, " W"], epsilon: float, offset: int = 0) -> Float[Array, "... W"]:
+    """Scale each vector to a root mean square of one, then by ``scale_W + offset``.
 
-    Source: Zhang and Sennrich 2019, arXiv 1910.07467, equation 4; epsilon inside the root, as llama has it.
+    Source: Zhang and Sennrich 2019, arXiv 1910.07467, equation 4; epsilon inside the root, as llama has it. We differ from
+    llama in bfloat16: it rounds before the scale, we after.
     """
-    mean_square = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
-    return x * jax.lax.rsqrt(mean_square + epsilon) * jnp.broadcast_to(scale_W, x.shape)
+    exact = x.astype(jnp.float32)
+    mean_square = jnp.mean(jnp.square(exact), axis=-1, keepdims=True)
+    scale = scale_W.astype(jnp.float32) + offset
+    return (exact * jax.lax.rsqrt(mean_square + epsilon) * jnp.broadcast_to(scale, x.shape)).astype(x.dtype)
+
+
+def rotary_frequencies(config: RotaryConfig, head_size: int) -> Float[Array, " D/2"]:
+    """Radians a position is turned by, for each pair of a head.
+
+    Source: Su et al. 2021, arXiv 2104.09864, section 3.4.2. Stretched: Chen et al. 2023, arXiv 2306.15595, for ``linear``;
+    the rope utilities of transformers for ``llama3``.
+    """
+    exponents = jnp.arange(0, head_size, 2, dtype=jnp.float32) / head_size
+    frequencies = jnp.power(jnp.float32(config.base), -exponents)
+    if config.scaling == "none":
+        return frequencies
+    stretched = frequencies / config.factor
+    if config.scaling == "linear":
+        return stretched
+    waves = config.original_context * frequencies / (2 * math.pi)
+    low, high = config.low_frequency_factor, config.high_frequency_factor
+    share = jnp.clip((waves - low) / (high - low), 0.0, 1.0)
+    return (1.0 - share) * stretched + share * frequencies
 
 
 def rotary_angles(
-    positions: Int[Array, "..."], head_size: int, base: float
+    positions: Int[Array, "..."], head_size: int, config: RotaryConfig
 ) -> tuple[Float[Array, "... D"], Float[Array, "... D"]]:
     """Cosine and sine by which ``rotate`` turns each position; computed once for all layers.
 
-    Source: Su et al. 2021, arXiv 2104.09864, section 3.4.2, with the halves paired (i, i + D/2) as in llama's published weights
-    on the hub, not (2i, 2i + 1) as in the paper; the two differ by a fixed permutation of the rows of q and k.
+    The halves are paired (i, i + D/2) as in the weights published on the hub, not (2i, 2i + 1) as in the paper; the two differ
+    by a fixed permutation of the rows of q and k.
     """
-    exponents = jnp.arange(0, head_size, 2, dtype=jnp.float32) / head_size
-    frequencies = jnp.power(jnp.float32(base), -exponents)
+    frequencies = rotary_frequencies(config, head_size)
     angles = positions.astype(jnp.float32)[..., None] * frequencies.reshape((1,) * positions.ndim + (-1,))
     angles = jnp.concatenate([angles, angles], axis=-1)
     return jnp.cos(angles), jnp.sin(angles)
@@ -41,51 +62,20 @@ def rotary_angles(
 
 def rotate(x: Float[Array, "B T N D"], cosine: Float[Array, "B T D"], sine: Float[Array, "B T D"]) -> Float[Array, "B T N D"]:
     """Turn each pair (i, i + D/2) of every head by the angle of its position."""
-    first, second = jnp.split(x, 2, axis=-1)
+    exact = x.astype(jnp.float32)
+    first, second = jnp.split(exact, 2, axis=-1)
     turned = jnp.concatenate([-second, first], axis=-1)
-    return x * cosine[:, :, None, :] + turned * sine[:, :, None, :]
+    return (exact * cosine[:, :, None, :] + turned * sine[:, :, None, :]).astype(x.dtype)
 
 
-class Source(NamedTuple):
-    """Tokens to attend to, and which of them each query may see."""
+def activate(x: Float[Array, "..."], name: Literal["silu", "gelu_tanh"]) -> Float[Array, "..."]:
+    """What the gate of a feed-forward part goes through.
 
-    keys_BKDS: Float[Array, "B K D S"]
-    values_BKSD: Float[Array, "B K S D"]
-    allowed_BTS: Bool[Array, "B T S"]
-
-
-def attend(query_BKGTD: Float[Array, "B K G T D"], *sources: Source) -> Float[Array, "B K G T D"]:
-    """One softmax over the tokens of all sources; a query that may see nothing gives a finite value without meaning.
-
-    Several sources rather than one, so that cached and new tokens are never concatenated: that would copy the cache.
-
-    Source: Ainslie et al. 2023, arXiv 2305.13245 (grouped queries); scores are divided by the root of D.
+    Source: Shazeer 2020, arXiv 2002.05202; gelu by its tanh approximation, as Gemma has it.
     """
-    shape = query_BKGTD.shape
-    scale = shape[-1] ** -0.5
-    query_BKND = query_BKGTD.reshape((*shape[:2], -1, shape[-1]))
-    scores = []
-    for keys_BKDS, _, allowed_BTS in sources:
-        dots_BKNS = jnp.einsum("bknd,bkds->bkns", query_BKND, keys_BKDS)
-        dots_BKGTS = dots_BKNS.reshape((*shape[:4], -1)) * scale
-        scores.append(jnp.where(allowed_BTS[:, None, None], dots_BKGTS, MASKED))
-    weights_BKGTS = jax.nn.softmax(jnp.concatenate(scores, axis=-1), axis=-1)
-    weights_BKNS = weights_BKGTS.reshape((*query_BKND.shape[:3], -1))
-    ends = list(itertools.accumulate(source.values_BKSD.shape[2] for source in sources))[:-1]
-    parts = jnp.split(weights_BKNS, ends, axis=-1)
-    return sum(
-        jnp.einsum("bkns,bksd->bknd", part, source.values_BKSD) for part, source in zip(parts, sources, strict=True)
-    ).reshape(shape)
+    return jax.nn.silu(x) if name == "silu" else jax.nn.gelu(x, approximate=True)
 
 
-def swiglu(
-    x: Float[Array, "... W"],
-    gate_WF: Float[Array, "W F"],
-    up_WF: Float[Array, "W F"],
-    down_FW: Float[Array, "F W"],
-) -> Float[Array, "... W"]:
-    """The gated feed-forward part.
-
-    Source: Shazeer 2020, arXiv 2002.05202, equation 6, without biases.
-    """
-    return (jax.nn.silu(x @ gate_WF) * (x @ up_WF)) @ down_FW
+def soft_cap(x: Float[Array, "..."], cap: float | None) -> Float[Array, "..."]:
+    """Squash to within ``cap``; ``None`` leaves x as it is. Source: Gemma Team 2024, arXiv 2408.00118, section 2."""
+    return x if cap is None else cap * jnp.tanh(x / cap)

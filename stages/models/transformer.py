@@ -1,62 +1,26 @@
-"""The decoder as a Flax NNX module: parameters, the packed forward pass for training, the cached one for sampling.
+"""The decoder as a Flax NNX module: the packed forward pass for training, the cached one for sampling.
 
-It knows nothing of losses, sampling or slots' owners. Parameters of all layers are stacked on a leading axis and the layers
-run in one ``lax.scan``: one block is compiled whatever the depth. (Measured on CPU at 30 layers: 0.7 s against 5 s to compile.)
+It knows nothing of losses, sampling or slots' owners. Each layer has parameters and cache of its own and the layers are written
+out one after another: a loop over stacked layers compiles once whatever the depth, but slicing a layer out copies its weights,
+which is a third of a decode step and on the way of every weight swap.
 
-Axes: B rows, T tokens of a row, V vocabulary, W width, L layers, Q all query heads side by side, P all key (value) heads side
-by side, F feed-forward width; R rows of a cached step, C new tokens of a row.
+Axes: B rows, T tokens of a row, V vocabulary, W width; R rows of a cached step, C new tokens of a row.
 """
 
-import functools
-import itertools
-import math
-
-import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from stages.models import layers
+from stages.models.attention import cached_attention, packed_attention
+from stages.models.block import Block, Turn, norm_scale
 from stages.models.cache import Cache, write
 from stages.models.config import ModelConfig
-
-_Block = dict[str, Array]
-
-
-class Blocks(nnx.Module):
-    """Parameters of all decoder blocks, stacked: the leading axis is the layer."""
-
-    def __init__(self, config: ModelConfig, rngs: nnx.Rngs):
-        num, width, hidden = config.num_layers, config.width, config.mlp_width
-        query, pair = config.num_heads * config.head_size, config.num_kv_heads * config.head_size
-        # Projections back into the residual stream start smaller, so that its variance does not grow with depth (GPT-2, 2.3).
-        back = (2 * num) ** -0.5
-        into, out = width**-0.5, back * query**-0.5
-        query_LWQ, key_LWP, value_LWP, output_LQW, gate_LWF, up_LWF, down_LFW = _normals(
-            rngs.params(),
-            (
-                ((num, width, query), into), ((num, width, pair), into), ((num, width, pair), into), ((num, query, width), out),
-                ((num, width, hidden), into), ((num, width, hidden), into), ((num, hidden, width), back * hidden**-0.5),
-            ),
-        )  # fmt: skip
-        self.attention_norm_LW = nnx.Param(jnp.ones((num, width), jnp.float32))
-        self.query_LWQ = nnx.Param(query_LWQ)
-        self.key_LWP = nnx.Param(key_LWP)
-        self.value_LWP = nnx.Param(value_LWP)
-        self.output_LQW = nnx.Param(output_LQW)
-        self.mlp_norm_LW = nnx.Param(jnp.ones((num, width), jnp.float32))
-        self.gate_LWF = nnx.Param(gate_LWF)
-        self.up_LWF = nnx.Param(up_LWF)
-        self.down_LFW = nnx.Param(down_LFW)
-
-    def stacked(self) -> _Block:
-        """The arrays by name without the axis letters, as ``lax.scan`` slices them."""
-        named = {name.rsplit("_", 1)[0]: value for name, value in vars(self).items() if isinstance(value, nnx.Param)}
-        return {name: parameter[...] for name, parameter in named.items()}
+from stages.models.linear import draw_normals
 
 
 class Transformer(nnx.Module):
-    """A llama-family decoder in float32.
+    """A decoder of the llama line, see ``ModelConfig``.
 
     ``graphdef, parameters = nnx.split(model, nnx.Param)`` gives all of its state; inside a jitted function
     ``nnx.merge(graphdef, parameters)`` costs nothing after tracing.
@@ -64,12 +28,12 @@ class Transformer(nnx.Module):
 
     def __init__(self, config: ModelConfig, rngs: nnx.Rngs):
         self.config = config
-        table = ((config.vocab_size, config.width), config.width**-0.5)
-        self.embedding_VW = nnx.Param(*_normals(rngs.params(), (table,)))
-        self.blocks = Blocks(config, rngs)
-        self.final_norm_W = nnx.Param(jnp.ones((config.width,), jnp.float32))
+        table = (((config.vocab_size, config.width), config.width**-0.5),)
+        self.embedding_VW = nnx.Param(*draw_normals(rngs.params(), table, config.dtype), axes=("vocab", "embed"))
+        self.blocks = nnx.List([Block(config, layer, rngs) for layer in range(config.num_layers)])
+        self.final_norm_W = norm_scale(config, config.width)
         if not config.tie_embeddings:
-            self.unembedding_VW = nnx.Param(*_normals(rngs.params(), (table,)))
+            self.unembedding_VW = nnx.Param(*draw_normals(rngs.params(), table, config.dtype), axes=("vocab", "embed"))
 
     def __call__(
         self, ids_BT: Int[Array, "B T"], positions_BT: Int[Array, "B T"], segments_BT: Int[Array, "B T"]
@@ -89,20 +53,22 @@ class Transformer(nnx.Module):
                 padding, and its outputs are finite but mean nothing.
 
         Returns:
-            float32 [B, T, W].
+            [B, T, W] in the model's dtype.
         """
         config = self.config
-        length = ids_BT.shape[1]
-        causal_TT = jnp.tril(jnp.ones((length, length), bool))
-        allowed_BTT = (segments_BT[:, :, None] == segments_BT[:, None, :]) & causal_TT[None]
-        turn = layers.rotary_angles(positions_BT, config.head_size, config.rope_base)
-
-        def block(x_BTW: Array, parameters: _Block) -> tuple[Array, None]:
-            query, keys, values = self._project(x_BTW, parameters, turn)
-            return self._finish(x_BTW, layers.attend(query, layers.Source(keys, values, allowed_BTT)), parameters), None
-
-        x_BTW, _ = jax.lax.scan(block, self._embed(ids_BT), self.blocks.stacked())
-        return layers.rms_norm(x_BTW, self.final_norm_W[...], config.norm_epsilon)
+        turns = self._turns(positions_BT)
+        x_BTW = self._embed(ids_BT)
+        for layer, block in enumerate(self.blocks):
+            window = config.window(layer)
+            attended = packed_attention(
+                *block.project(x_BTW, turns[window is not None]),
+                segments_BT,
+                scale=config.score_scale,
+                window=window,
+                cap=config.attention_cap,
+            )
+            x_BTW = block.finish(x_BTW, attended)
+        return self._final(x_BTW)
 
     def extend(
         self,
@@ -125,59 +91,42 @@ class Transformer(nnx.Module):
         Returns:
             Normalised final vectors [R, C, W], without meaning past a row's length, and the cache.
         """
-        config = self.config
-        rows, new = ids_RC.shape
-        offsets_C = jnp.arange(new, dtype=jnp.int32)
+        config, length = self.config, cache.length
+        offsets_C = jnp.arange(ids_RC.shape[1], dtype=jnp.int32)
         positions_RC = starts_R[:, None] + offsets_C[None]
-        turn = layers.rotary_angles(positions_RC, config.head_size, config.rope_base)
-        before_RT = jnp.arange(cache.length, dtype=jnp.int32)[None] < starts_R[:, None]
-        cached_RCT = jnp.broadcast_to(before_RT[:, None], (rows, new, cache.length))
-        causal_RCC = jnp.broadcast_to(jnp.tril(jnp.ones((new, new), bool))[None], (rows, new, new))
-        old = cache if slots_R is None else Cache(cache.keys_LSKDT[:, slots_R], cache.values_LSKTD[:, slots_R])
-
-        def block(x_RCW: Array, layer: tuple[_Block, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
-            parameters, old_keys, old_values = layer
-            query, keys, values = self._project(x_RCW, parameters, turn)
-            cached = layers.Source(old_keys, old_values, cached_RCT)
-            attended = layers.attend(query, cached, layers.Source(keys, values, causal_RCC))
-            return self._finish(x_RCW, attended, parameters), (keys, values)
-
-        x_RCW, (keys, values) = jax.lax.scan(block, self._embed(ids_RC), (self.blocks.stacked(), *old))
-        stored_at_RC = jnp.where(offsets_C[None] < lengths_R[:, None], positions_RC, cache.length)
-        slots_R = jnp.arange(rows, dtype=jnp.int32) if slots_R is None else slots_R
-        cache = write(cache, keys, values, slots_R, stored_at_RC)
-        return layers.rms_norm(x_RCW, self.final_norm_W[...], config.norm_epsilon), cache
+        stored_at_RC = jnp.where(offsets_C[None] < lengths_R[:, None], positions_RC, length)
+        behind_RCT = positions_RC[:, :, None] - jnp.arange(length, dtype=jnp.int32)[None, None]
+        rows_R = jnp.arange(ids_RC.shape[0], dtype=jnp.int32) if slots_R is None else slots_R
+        turns = self._turns(positions_RC)
+        x_RCW, written = self._embed(ids_RC), []
+        for layer, (block, old) in enumerate(zip(self.blocks, cache.layers, strict=True)):
+            window = config.window(layer)
+            query, keys, values = block.project(x_RCW, turns[window is not None])
+            new = write(old, keys, values, rows_R, stored_at_RC)
+            allowed_RCT = behind_RCT >= 0 if window is None else (behind_RCT >= 0) & (behind_RCT < window)
+            seen = new if slots_R is None else [part[slots_R] for part in new]
+            attended = cached_attention(query, *seen, allowed_RCT, scale=config.score_scale, cap=config.attention_cap)
+            x_RCW = block.finish(x_RCW, attended)
+            written.append(new)
+        return self._final(x_RCW), Cache(tuple(written))
 
     def logits(self, hidden: Float[Array, "... W"]) -> Float[Array, "... V"]:
-        """Scores of the next token."""
+        """Scores of the next token, float32."""
         projection_VW = self.embedding_VW if self.config.tie_embeddings else self.unembedding_VW
-        return hidden @ projection_VW[...].T
+        logits = jnp.matmul(hidden, projection_VW[...].T, preferred_element_type=jnp.float32)
+        return layers.soft_cap(logits, self.config.logit_cap)
 
     def _embed(self, ids_BT: Array) -> Array:
-        return jnp.take(self.embedding_VW[...], ids_BT, axis=0, mode="clip")
+        x_BTW = jnp.take(self.embedding_VW[...], ids_BT, axis=0, mode="clip")
+        return x_BTW * jnp.asarray(self.config.width**0.5, x_BTW.dtype) if self.config.embedding_scale else x_BTW
 
-    def _project(self, x_BTW: Array, parameters: _Block, turn: tuple[Array, Array]) -> tuple[Array, Array, Array]:
-        """Queries [B, K, G, T, D], keys [B, K, D, T] and values [B, K, T, D] of one block."""
+    def _final(self, x_BTW: Array) -> Array:
+        return layers.rms_norm(x_BTW, self.final_norm_W[...], self.config.norm_epsilon, self.config.norm_offset)
+
+    def _turns(self, positions_BT: Array) -> tuple[Turn, Turn]:
+        """How positions are turned in layers that see everything, and in windowed ones."""
         config = self.config
-        heads = (*x_BTW.shape[:2], -1, config.head_size)
-        h_BTW = layers.rms_norm(x_BTW, parameters["attention_norm"], config.norm_epsilon)
-        query = layers.rotate((h_BTW @ parameters["query"]).reshape(heads), *turn)
-        keys = layers.rotate((h_BTW @ parameters["key"]).reshape(heads), *turn)
-        values = (h_BTW @ parameters["value"]).reshape(heads)
-        grouped = (*heads[:2], config.num_kv_heads, -1, config.head_size)
-        return jnp.moveaxis(query.reshape(grouped), 1, 3), jnp.moveaxis(keys, 1, 3), jnp.swapaxes(values, 1, 2)
-
-    def _finish(self, x_BTW: Array, attended: Array, parameters: _Block) -> Array:
-        """The rest of a block after attention: output projection and feed-forward, both added to the stream."""
-        attended = jnp.moveaxis(attended, 3, 1)
-        x_BTW = x_BTW + attended.reshape((*x_BTW.shape[:2], -1)) @ parameters["output"]
-        h_BTW = layers.rms_norm(x_BTW, parameters["mlp_norm"], self.config.norm_epsilon)
-        return x_BTW + layers.swiglu(h_BTW, parameters["gate"], parameters["up"], parameters["down"])
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _normals(key: Array, draws: tuple[tuple[tuple[int, ...], float], ...]) -> list[Array]:
-    """Normal draws of the given shapes and deviations, cut from one vector: a draw for each shape takes seconds to compile."""
-    ends = list(itertools.accumulate(math.prod(shape) for shape, _ in draws))
-    parts = jnp.split(jax.random.normal(key, (ends[-1],), jnp.float32), ends[:-1])
-    return [deviation * part.reshape(shape) for part, (shape, deviation) in zip(parts, draws, strict=True)]
+        whole = layers.rotary_angles(positions_BT, config.head_size, config.rotary)
+        if config.window_rotary is None:
+            return whole, whole
+        return whole, layers.rotary_angles(positions_BT, config.head_size, config.window_rotary)

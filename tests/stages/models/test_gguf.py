@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from stages.models.config import ModelConfig
+from stages.models.config import ModelConfig, RotaryConfig
 from stages.models.gguf import load_gguf
 from stages.models.transformer import Transformer
 from stages.policy import SampleRequest
@@ -18,8 +18,8 @@ from stages.rollout.engine import Engine, EngineConfig
 gguf = pytest.importorskip("gguf")
 
 CONFIG = ModelConfig(
-    vocab_size=11, width=8, num_layers=2, num_heads=4, num_kv_heads=2, head_size=4, mlp_width=12, rope_base=500.0,
-    tie_embeddings=False, context_length=32,
+    vocab_size=11, width=8, num_layers=2, num_heads=4, num_kv_heads=2, head_size=4, mlp_width=12,
+    rotary=RotaryConfig(base=500.0), tie_embeddings=False, context_length=32,
 )  # fmt: skip
 
 
@@ -36,14 +36,14 @@ def tensors_of(model: Transformer) -> dict[str, np.ndarray]:
         "output_norm.weight": model.final_norm_W[...],
         "output.weight": model.unembedding_VW[...],
     }
-    names = {"attention_norm": "attn_norm", "query": "attn_q", "key": "attn_k", "value": "attn_v", "output": "attn_output"}
-    names |= {"mlp_norm": "ffn_norm", "gate": "ffn_gate", "up": "ffn_up", "down": "ffn_down"}
-    for ours, value in model.blocks.stacked().items():
-        for layer, array in enumerate(np.asarray(value)):
-            rows = array.T
-            if ours in ("query", "key"):
-                rows = neighbours(rows, CONFIG.num_heads if ours == "query" else CONFIG.num_kv_heads)
-            tensors[f"blk.{layer}.{names[ours]}.weight"] = rows
+    for layer, block in enumerate(model.blocks):
+        parts = {"attn_v": block.value, "attn_output": block.output}
+        parts |= {"ffn_gate": block.mlp.gate, "ffn_up": block.mlp.up, "ffn_down": block.mlp.down}
+        rows = {name: np.asarray(part.kernel_IO[...]).T for name, part in parts.items()}
+        rows["attn_q"] = neighbours(np.asarray(block.query.kernel_IO[...]).T, CONFIG.num_heads)
+        rows["attn_k"] = neighbours(np.asarray(block.key.kernel_IO[...]).T, CONFIG.num_kv_heads)
+        rows |= {"attn_norm": block.attention_norm_W[...], "ffn_norm": block.mlp_norm_W[...]}
+        tensors |= {f"blk.{layer}.{name}.weight": value for name, value in rows.items()}
     return {name: np.ascontiguousarray(value) for name, value in tensors.items()}
 
 
@@ -57,7 +57,7 @@ def write(path: Path, tensors: dict[str, np.ndarray], architecture: str = "llama
     writer.add_head_count_kv(CONFIG.num_kv_heads)
     writer.add_rope_dimension_count(CONFIG.head_size)
     writer.add_feed_forward_length(CONFIG.mlp_width)
-    writer.add_rope_freq_base(CONFIG.rope_base)
+    writer.add_rope_freq_base(CONFIG.rotary.base)
     writer.add_layer_norm_rms_eps(CONFIG.norm_epsilon)
     writer.add_context_length(CONFIG.context_length)
     for name, value in tensors.items():
@@ -86,7 +86,7 @@ def test_all_faults_of_a_file_are_named_in_one_error(model, tmp_path):
     del tensors["blk.1.ffn_up.weight"]
     tensors["blk.0.attn_k.weight"] = np.zeros((4, 8), np.float32)
     tensors["blk.0.attn_q.bias"] = np.zeros(16, np.float32)
-    with pytest.raises(ValueError, match="expected the tensors of a llama decoder") as caught:
+    with pytest.raises(ValueError, match="expected the tensors of a decoder with 2 layers") as caught:
         load_gguf(write(tmp_path / "model.gguf", tensors))
     text = str(caught.value)
     assert "blk.1.ffn_up.weight: expected [12, 8], got none" in text

@@ -42,17 +42,22 @@ def alone(model: Transformer, ids_T: np.ndarray) -> np.ndarray:
     return np.asarray(forward(model, padded, positions, (positions < num).astype(np.int32)))[0, :num]
 
 
+def by_name(block: nnx.Module) -> dict[str, np.ndarray]:
+    leaves = jax.tree_util.tree_leaves_with_path(nnx.state(block))
+    return {jax.tree_util.keystr(at[:-1], simple=True, separator="."): np.asarray(leaf, np.float64) for at, leaf in leaves}
+
+
 def by_hand(model: Transformer, ids_T: np.ndarray) -> np.ndarray:
     """The same decoder in float64 NumPy, token by token, one head at a time, rotating complex pairs."""
     config = model.config
-    blocks = {name: np.asarray(value, np.float64) for name, value in model.blocks.stacked().items()}
+    blocks = [by_name(block) for block in model.blocks]
 
     def norm(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
         return x / np.sqrt((x**2).mean() + config.norm_epsilon) * scale
 
     def turn(head_D: np.ndarray, at: int) -> np.ndarray:
         half = config.head_size // 2
-        z = (head_D[:half] + 1j * head_D[half:]) * np.exp(1j * at * config.rope_base ** (-np.arange(half) / half))
+        z = (head_D[:half] + 1j * head_D[half:]) * np.exp(1j * at * config.rotary.base ** (-np.arange(half) / half))
         return np.concatenate([z.real, z.imag])
 
     embedding = np.asarray(model.embedding_VW[...], np.float64)
@@ -61,9 +66,9 @@ def by_hand(model: Transformer, ids_T: np.ndarray) -> np.ndarray:
     for at, token in enumerate(ids_T):
         x = embedding[token]
         for layer in range(config.num_layers):
-            p = {name: value[layer] for name, value in blocks.items()}
-            h = norm(x, p["attention_norm"])
-            heads = {name: (h @ p[name]).reshape(-1, config.head_size) for name in ("query", "key", "value")}
+            p = blocks[layer]
+            h = norm(x, p["attention_norm_W"])
+            heads = {name: (h @ p[f"{name}.kernel_IO"]).reshape(-1, config.head_size) for name in ("query", "key", "value")}
             seen[layer].append(([turn(k, at) for k in heads["key"]], heads["value"]))
             mixed = []
             for head, query in enumerate(heads["query"]):
@@ -71,10 +76,10 @@ def by_hand(model: Transformer, ids_T: np.ndarray) -> np.ndarray:
                 scores = np.array([turn(query, at) @ keys[group] for keys, _ in seen[layer]]) / np.sqrt(config.head_size)
                 weights = np.exp(scores) / np.exp(scores).sum()
                 mixed.append(sum(w * values[group] for w, (_, values) in zip(weights, seen[layer], strict=True)))
-            x = x + np.concatenate(mixed) @ p["output"]
-            h = norm(x, p["mlp_norm"])
-            gate = h @ p["gate"]
-            x = x + (gate / (1 + np.exp(-gate)) * (h @ p["up"])) @ p["down"]
+            x = x + np.concatenate(mixed) @ p["output.kernel_IO"]
+            h = norm(x, p["mlp_norm_W"])
+            gate = h @ p["mlp.gate.kernel_IO"]
+            x = x + (gate / (1 + np.exp(-gate)) * (h @ p["mlp.up.kernel_IO"])) @ p["mlp.down.kernel_IO"]
         rows.append(norm(x, np.asarray(model.final_norm_W[...])) @ embedding.T)
     return np.array(rows)
 
@@ -132,14 +137,14 @@ def test_token_by_token_and_in_chunks_give_what_one_pass_gives(model):
 def test_slot_that_takes_no_part_keeps_its_cache(model):
     cache = empty_cache(CONFIG, 2, 8)
     _, cache = extend(model, cache, random_ids(2, 1), np.array([3, 7], np.int32), np.array([1, 0], np.int32))
-    written = np.abs(np.asarray(cache.keys_LSKDT)).sum(axis=(0, 2, 3)) > 0
+    written = sum(np.abs(np.asarray(layer.keys_SKDT)).sum(axis=(1, 2)) for layer in cache.layers) > 0
     assert np.argwhere(written).tolist() == [[0, 3]]
 
 
 def test_write_past_the_end_of_a_slot_is_dropped(model):
     cache = empty_cache(CONFIG, 1, 4)
     _, cache = extend(model, cache, random_ids(1, 3), np.array([3], np.int32), np.array([3], np.int32))
-    written = np.abs(np.asarray(cache.values_LSKTD)).sum(axis=(0, 1, 2, 4)) > 0
+    written = sum(np.abs(np.asarray(layer.values_SKTD)).sum(axis=(0, 1, 3)) for layer in cache.layers) > 0
     assert written.tolist() == [False, False, False, True]
 
 
