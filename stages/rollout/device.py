@@ -22,6 +22,7 @@ from stages.models.transformer import Transformer
 from stages.rollout.config import EngineConfig
 from stages.rollout.sampling import Drawn, no_draws, sample_tokens
 from stages.rollout.schedule import Copy, Decode, Move, ReadIn
+from stages.rollout.weights import is_gone
 
 Merge = Callable[[list[Array]], Transformer]
 
@@ -56,7 +57,13 @@ class Device:
         del self._cache, self._shelf
 
     def load(self, leaves: list[Array]) -> None:
-        """Put other parameters in force; the caller has checked that they match."""
+        """Put other parameters in force, all or none; the caller has checked that they match.
+
+        Raises:
+            ValueError: some were deleted since they were checked.
+        """
+        if gone := sum(map(is_gone, leaves)):
+            raise ValueError(f"{gone} of {len(leaves)} arrays were deleted after they were published")
         self._leaves = jax.device_put(leaves, self._sharding)
 
     def move(self, move: Move) -> None:
