@@ -59,7 +59,7 @@ class TemplateChat:
                 f"an assistant turn ends with {self.decode(np.array([self._end]))!r}, which is no special token"
             )
         self._before = turn[: len(frame) + 1]
-        self.stop_ids = (self._end, *also_stop)
+        self.stop_ids = tuple(dict.fromkeys((self._end, *also_stop)))
         self._check_history(keep_reasoning)
         self._shows_tools = self._render([_ASKED], tools=[_TOOL]) != self._render([_ASKED])
 

@@ -14,6 +14,7 @@ INFRASTRUCTURE = {
     "execute.py",
     "fitting.py",
     "interrupts.py",
+    "model_source.py",
     "own.py",
     "parts.py",
     "pretrained_parts.py",
