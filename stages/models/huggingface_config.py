@@ -6,6 +6,7 @@ that takes a second.
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,10 +110,18 @@ def config_fields(config: ModelConfig, stop_ids: tuple[int, ...] = ()) -> dict[s
     )
 
 
+def _classes() -> Mapping[str, Any]:
+    """The configuration classes of transformers, by ``model_type``."""
+    # Without this, importing transformers prints a notice about torch, which nothing here needs.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    from transformers import CONFIG_MAPPING
+
+    return CONFIG_MAPPING
+
+
 def _load(path: Path) -> tuple[Any | None, list[str]]:
     """The configuration as transformers has it, or what is wrong with it."""
     from huggingface_hub.errors import StrictDataclassError
-    from transformers import CONFIG_MAPPING
 
     if not path.is_file():
         raise FileNotFoundError(f"expected the file config.json; got none; in {path.parent}; give the folder of a model")
@@ -126,7 +135,7 @@ def _load(path: Path) -> tuple[Any | None, list[str]]:
         more = ["quantization_config: no quantised model is read"] if kind and written.get("quantization_config") else []
         return None, [f"model_type: {kind!r}{hint}", *more]
     try:
-        return CONFIG_MAPPING[kind].from_dict(written), []
+        return _classes()[kind].from_dict(written), []
     except (StrictDataclassError, ValueError, TypeError, KeyError, AttributeError) as error:
         return None, [" ".join(str(error).split())]
 
@@ -232,8 +241,6 @@ def _experts(found: Any) -> ExpertsConfig | None:
 
 def _theirs(config: ModelConfig, kind: str, family: _Family) -> Any:
     """The configuration of a family that comes closest to ours."""
-    from transformers import CONFIG_MAPPING
-
     is_gemma = kind.startswith("gemma")
     activation = next(name for name, ours in _ACTIVATIONS.items() if ours == config.activation)
     fields = dict(
@@ -260,7 +267,7 @@ def _theirs(config: ModelConfig, kind: str, family: _Family) -> Any:
         fields |= {"num_experts": experts.num_experts, "num_experts_per_tok": experts.per_token}
         fields |= {"moe_intermediate_size": experts.width, "norm_topk_prob": experts.normalised}
         fields |= {"mlp_only_layers": list(experts.dense_layers), "decoder_sparse_step": 1}
-    return CONFIG_MAPPING[kind](**fields)
+    return _classes()[kind](**fields)
 
 
 def _rope_parameters(config: ModelConfig, kind: str) -> dict[str, Any]:

@@ -40,7 +40,8 @@ class EngineConfig(BaseModel):
     def prefill_buckets(self) -> tuple[int, ...]:
         """Numbers of rows of the prefill steps that are compiled, ascending: ``prefill_rows`` and quarters of it.
 
-        Not below 33 tokens in all: from there on a row of a matrix product has the same bits on CPU whatever stands beside it.
+        Not below 33 tokens in all: on CPU a row of a smaller matrix product has other bits. The engine looks when it opens
+        which of these sizes agree with the largest to the bit, and uses no other.
         """
         buckets = [self.prefill_rows]
         while (quarter := buckets[0] // 4) * self.prefill_chunk > 32:

@@ -107,6 +107,11 @@ class Engine:
         """Most tokens of context and continuation together."""
         return self.config.context_length
 
+    @property
+    def prefill_buckets(self) -> tuple[int, ...]:
+        """Numbers of rows that prefill steps of this engine have. Of an open engine."""
+        return self._device.buckets
+
     async def sample(self, request: SampleRequest) -> Sample:
         """Sample a continuation; requests beyond the number of slots wait in order.
 

@@ -86,6 +86,8 @@ class Schedule:
         self.rows = Rows(slots, config.kept, length)
         self.waiting: deque[Job] = deque()
         self.kept_tokens = self.shared_tokens = 0
+        self.buckets = config.prefill_buckets
+        """Numbers of rows a prefill step may have, ascending."""
         self.hold_new_sessions = False
         """New weights wait for the sessions that have begun: no other session begins."""
         self._config = config
@@ -155,7 +157,7 @@ class Schedule:
 
     def read_in(self) -> ReadIn | None:
         """The next prefill step, for the requests that got their slots first; ``None`` where nothing is to be read in."""
-        chunk, buckets = self._config.prefill_chunk, self._config.prefill_buckets
+        chunk, buckets = self._config.prefill_chunk, self.buckets
         slots: list[int] = []
         for slot in sorted(self._behind(), key=self.rows.used):
             if self._to_read_in(slot, slots):

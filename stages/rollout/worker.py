@@ -90,6 +90,7 @@ class Worker:
         """Work until the mailbox is closed."""
         with self._span("compile"):
             self._device.open()
+        self.schedule.buckets = self._device.buckets
         self._report([(self, None)])
         idle = True
         while (calls := self._mailbox.take(wait=idle)) is not None:
