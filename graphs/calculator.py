@@ -88,12 +88,12 @@ class CalculatorConfig(BaseModel):
 def calculator(config: CalculatorConfig) -> Program:
     """Put the demonstration together."""
     tool = DelayedTool(DisabledTool(calculator_tool()) if config.tool == "off" else calculator_tool(), config.delay)
-    model = Transformer(config.model, nnx.Rngs(config.seed))
+    model = nnx.eval_shape(lambda: Transformer(config.model, nnx.Rngs(0)))
     trace = EngineTrace()
     engine = Engine(model, config.engine, trace=trace)
     parts = Parts(
         model=model,
-        load=lambda: None,
+        load=lambda: nnx.update(model, nnx.state(Transformer(config.model, nnx.Rngs(config.seed)), nnx.Param)),
         engine=engine,
         trace=trace,
         chat=CompactChat([tool]),
