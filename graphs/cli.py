@@ -27,6 +27,7 @@ from flow import BuildError, FlowError, Plan
 from graphs.catalogue import CATALOGUE, find
 from graphs.chat import ChatConfig, find_speaker, hold_chat
 from graphs.execute import check_parts, execute, prepare
+from graphs.export import ExportOptions, loading_line, prepare_export
 from graphs.interrupts import Interrupted
 from graphs.memory import check_memory, device_budget
 from graphs.own import load_function, make_program
@@ -75,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "draw": _draw,
         "eval": _eval,
         "chat": _chat,
+        "export": _export,
     }
     command = commands.get(given[0])
     if command is None:
@@ -183,6 +185,18 @@ def _chat(arguments: list[str]) -> Work:
             hold_chat(speaker, config, Console(highlight=False))
         except ValueError as error:
             _refuse(str(error))
+
+    return work
+
+
+def _export(arguments: list[str]) -> Work:
+    run, *rest = arguments
+    wanted = tyro.cli(ExportOptions, args=rest, prog=f"headrace export {run}")
+    export = prepare_export(Path(run), wanted.out)
+
+    def work() -> None:
+        folder = export()
+        _print(f"written: {folder}\nload it with {loading_line(folder)}")
 
     return work
 

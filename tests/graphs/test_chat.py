@@ -115,4 +115,5 @@ def test_smollm2_knows_the_capital_of_france_and_what_was_asked_before(
     out = ask(monkeypatch, capsys, asked, str(smollm2), "--temperature", "0", "--context", "128", "--max-tokens", "24")
     first, second = out.strip().split("\n")[0], out.strip().split("\n")[-1]
     assert "Paris" in first
-    assert "France" in second
+    # It says something of what was asked in the turn before, which this question alone does not name.
+    assert "Fren" in second or "France" in second

@@ -13,6 +13,7 @@ INFRASTRUCTURE = {
     "cli.py",
     "engine_trace.py",
     "execute.py",
+    "export.py",
     "fitting.py",
     "interrupts.py",
     "memory.py",

