@@ -26,19 +26,36 @@ class SampleRequest(msgspec.Struct, frozen=True, eq=False):
     weights gives the same tokens, whichever slot or batch they share."""
     session: str
     """Names the episode, so that the engine can keep its cache from turn to turn. Free it with ``release``."""
+    top_k: int = 0
+    """How many of the most likely tokens may be drawn; 0 for all. What truncates acts in this order, after the temperature."""
+    top_p: float = 1.0
+    """Of what is left the most likely tokens that together have at least this share may be drawn; 1 for all."""
+    min_p: float = 0.0
+    """Of what is left only tokens at least this share as likely as the most likely one may be drawn; 0 for all."""
+    stop_strings: tuple[str, ...] = ()
+    """Sampling ends after the token that completes any of these in the sampled text. No token is cut off: ids, text and
+    log-probabilities are of one span."""
+    untempered: bool = False
+    """Ask for the log-probabilities at temperature 1 over the whole vocabulary too."""
 
 
 class Sample(msgspec.Struct, frozen=True, eq=False):
-    """What was sampled. The arrays have one length N, at least 1."""
+    """What was sampled. The arrays have one length N: at least 1, or any number where it was aborted."""
 
     ids: np.ndarray
     """int32 [N]"""
     logprobs: np.ndarray
-    """float32 [N]: under the distribution that was sampled from."""
+    """float32 [N]: under the distribution that was sampled from, temperature and truncation included."""
     versions: np.ndarray
     """int32 [N]: weight version in force when the token was sampled."""
-    stop_reason: Literal["stop", "length"]
-    """``stop`` if the last id is a stop token; ``length`` if ``max_tokens`` or the context ran out."""
+    stop_reason: Literal["stop", "length", "aborted"]
+    """``stop`` if the last id is a stop token or completes a stop string; ``length`` if ``max_tokens`` or the context ran out;
+    ``aborted`` by ``Policy.abort``."""
+    untempered: np.ndarray | None = None
+    """float32 [N]: at temperature 1 over the whole vocabulary; ``None`` where it was not asked for."""
+    num_cached: int | None = None
+    """Tokens of the context that were not read in for this request, because they were kept from an earlier turn or shared with
+    another session; ``None`` where the policy does not tell."""
 
 
 class Policy(Protocol):
@@ -59,4 +76,8 @@ class Policy(Protocol):
 
     def release(self, session: str) -> None:
         """The episode is over: its cache may go. Unknown sessions are ignored."""
+        ...
+
+    def abort(self, session: str) -> None:
+        """End what the session is sampling, at the next step: ``sample`` returns what there is, with the reason ``aborted``."""
         ...

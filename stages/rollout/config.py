@@ -1,6 +1,6 @@
 """Settings of the engine: its fixed shapes. Every array the device ever sees has a shape made of these numbers."""
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -12,15 +12,41 @@ class EngineConfig(BaseModel):
 
     slots: int = Field(default=32, ge=1)
     """Requests that decode at once; each slot holds the keys and values of one session."""
+    kept: int = Field(default=0, ge=0)
+    """Caches of idle sessions that are kept beside the slots, each as large as a slot. Without them an episode that waits for
+    a tool keeps its cache only as long as nobody needs its slot."""
+    eviction: Literal["oldest", "never"] = "oldest"
+    """What gives way where there are more sessions than ``slots + kept``: the cache idle longest, whose episode is then read in
+    again, or, with ``never``, sessions that have not begun, which wait. ``never`` makes what is sampled independent of timing
+    to the last bit: reading in and decoding round differently."""
     context_length: int = Field(default=256, ge=2)
     """Most tokens of context and continuation together; the cache has this many positions per slot."""
     prefill_rows: int = Field(default=8, ge=1)
-    """Slots whose context is read in together; at most ``slots``."""
+    """Most slots whose context is read in together; at most ``slots``. Smaller steps are compiled too, see
+    ``prefill_buckets``."""
     prefill_chunk: int = Field(default=32, ge=1)
     """Tokens of each that are read in per step."""
     prefill_wait: int = Field(default=4, ge=0)
     """Decode steps for which a prefill step that is not full waits for more rows, while there is something to decode. A prefill
-    step costs the same however few rows it has. Changes when things happen, never what is sampled."""
+    step of few rows costs nearly what a full one does. Changes when things happen, never what is sampled."""
+    swap: Literal["token", "episode"] = "token"
+    """When new weights come into force: between two steps, so in the middle of replies, or once every session that has begun is
+    released; sessions that are new wait for them."""
+    after_swap: Literal["recompute", "keep"] = "recompute"
+    """What becomes of caches when weights change in the middle of an episode: they are read in again under the new weights, or
+    kept as the old ones computed them, which is faster and off by what the weights differ."""
+
+    @property
+    def prefill_buckets(self) -> tuple[int, ...]:
+        """Numbers of rows of the prefill steps that are compiled, ascending: ``prefill_rows`` and quarters of it.
+
+        Not below 33 tokens in all: on CPU a row of a smaller matrix product has other bits. The engine looks when it opens
+        which of these sizes agree with the largest to the bit, and uses no other.
+        """
+        buckets = [self.prefill_rows]
+        while (quarter := buckets[0] // 4) * self.prefill_chunk > 32:
+            buckets.insert(0, quarter)
+        return tuple(buckets)
 
     @model_validator(mode="after")
     def _rows_fit(self) -> Self:

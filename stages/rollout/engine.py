@@ -5,7 +5,7 @@ This file is the event loop's side: it checks requests, posts them to the thread
 
 Exactness: a request's tokens and log-probabilities depend, to the bit, on its ids, its key, the weights and how its context was
 read in (what was cached, and so evictions), not on its slot or on the requests beside it. This holds on one machine, for one
-``EngineConfig``.
+``EngineConfig``. ``Sample.num_cached`` tells what was cached; with ``eviction="never"`` it never depends on timing.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from stages.rollout.device import Device
 from stages.rollout.mailbox import Mailbox
 from stages.rollout.sampling import request_key
 from stages.rollout.schedule import Job
+from stages.rollout.stops import Decode, Stops
 from stages.rollout.weights import matching_leaves
 from stages.rollout.worker import EngineStatistics, Load, Trace, Worker
 
@@ -47,11 +48,19 @@ class Engine:
         config: fixed shapes.
         version: version of those parameters.
         trace: where spans go; ``None`` for nowhere.
+        decode: token ids as text, for requests with stop strings; ``None`` refuses those.
     """
 
-    def __init__(self, model: Transformer, config: EngineConfig, version: int = 0, trace: Trace | None = None):
+    def __init__(
+        self,
+        model: Transformer,
+        config: EngineConfig,
+        version: int = 0,
+        trace: Trace | None = None,
+        decode: Decode | None = None,
+    ):
         self.config = config
-        self._model, self._version, self._trace = model, version, trace
+        self._model, self._version, self._trace, self._decode = model, version, trace, decode
         self._vocab_size = model.config.vocab_size
         self._renew()
         self._pending: dict[object, asyncio.Future[Any]] = {}
@@ -98,6 +107,11 @@ class Engine:
         """Most tokens of context and continuation together."""
         return self.config.context_length
 
+    @property
+    def prefill_buckets(self) -> tuple[int, ...]:
+        """Numbers of rows that prefill steps of this engine have. Of an open engine."""
+        return self._device.buckets
+
     async def sample(self, request: SampleRequest) -> Sample:
         """Sample a continuation; requests beyond the number of slots wait in order.
 
@@ -109,7 +123,7 @@ class Engine:
             RuntimeError: the engine is closed, or its thread died; the cause is attached.
         """
         self._check(request)
-        job = Job(request, request_key(request.key))
+        job = Job(request, request_key(request.key), Stops(request, self._decode))
         future = self._expect(job)
         self._mailbox.post(functools.partial(self._worker.schedule.submit, job))
         try:
@@ -123,17 +137,23 @@ class Engine:
         """The episode is over: its slot may go to anyone. Unknown sessions are ignored."""
         self._mailbox.post(functools.partial(self._worker.schedule.release, session))
 
+    def abort(self, session: str) -> None:
+        """End what the session is sampling, at the next step: ``sample`` returns what there is, with the reason ``aborted``."""
+        self._mailbox.post(functools.partial(self._worker.abort, session))
+
     async def load(self, weights: Weights, version: int) -> None:
-        """Swap parameters between two steps, without compiling; returns when they are in force.
+        """Swap parameters without compiling; returns when they are in force.
 
         Loads are taken one at a time, in the order of the calls; versions may be skipped. Version 0 begins a new line of
-        versions and is taken whatever is in force. Running requests go on: their context is read in again and their further
-        tokens carry the new version. A cancelled load may still come into force; ``statistics().version`` tells.
+        versions and is taken whatever is in force. With ``swap="token"`` that is between two steps: running requests go on and
+        their further tokens carry the new version. With ``swap="episode"`` it is once every session that has begun is released.
+        A cancelled load is given up, or in force already; ``statistics().version`` tells.
 
         Raises:
             ValueError: a parameter is missing, unknown or of another shape or dtype (all are named), or the version is lower
                 than the one in force and not 0. The old version stays in force.
-            RuntimeError: the engine is closed, or its thread died; the cause is attached.
+            RuntimeError: the parameters could not be copied, the old version stays in force; or the engine is closed, or its
+                thread died. The cause is attached.
         """
         self._refuse_if_ended()
         load = Load(matching_leaves(self._device.parameters, weights.parameters), version)
@@ -147,6 +167,7 @@ class Engine:
                 await future
             finally:
                 self._pending.pop(load, None)
+                self._mailbox.post(functools.partial(self._worker.abandon, load))
 
     def statistics(self) -> EngineStatistics:
         """Counters since the engine opened."""
@@ -173,6 +194,18 @@ class Engine:
             problem = f"expected max_tokens of at least 1; got {request.max_tokens}; end the turn instead of sampling nothing"
         elif not 0.0 <= request.temperature < math.inf:
             problem = f"expected a temperature of 0 or more; got {request.temperature}; 0 takes the most likely token"
+        elif request.top_k < 0 or not 0.0 < request.top_p <= 1.0 or not 0.0 <= request.min_p <= 1.0:
+            problem = (
+                "expected top_k of 0 or more, top_p above 0 and at most 1, min_p from 0 to 1; got "
+                f"top_k={request.top_k}, top_p={request.top_p}, min_p={request.min_p}; 0, 1 and 0 truncate nothing"
+            )
+        elif request.stop_strings and self._decode is None:
+            problem = (
+                f"expected no stop strings, since this engine cannot read text; got {request.stop_strings}; "
+                "make it with decode=chat.decode"
+            )
+        elif "" in request.stop_strings:
+            problem = f"expected stop strings with text in them; got {request.stop_strings}; leave the empty one out"
         if problem is not None:
             raise ValueError(f"{problem}; in engine.sample, session {request.session!r}")
 

@@ -11,14 +11,16 @@ def matching_leaves(expected: Any, given: Any) -> list[Any]:
     Trees are compared by the names on the way to each leaf, so an ``nnx.State`` and the plain dict made of it match.
 
     Raises:
-        ValueError: a parameter is missing, unknown, or of another shape or dtype; all of them are named.
+        ValueError: a parameter is missing, unknown, deleted, or of another shape or dtype; all of them are named.
     """
     wanted, offered = _by_name(expected), _by_name(given)
     problems = [f"{name}: missing" for name in wanted if name not in offered]
     problems += [f"{name}: unknown" for name in offered if name not in wanted]
     for name in wanted.keys() & offered.keys():
         want, offer = _describe(wanted[name]), _describe(offered[name])
-        if want != offer:
+        if is_gone(offered[name]):
+            problems.append(f"{name}: deleted; it was donated to somebody")
+        elif want != offer:
             problems.append(f"{name}: expected {want}, got {offer}")
     if problems:
         raise ValueError(
@@ -26,6 +28,11 @@ def matching_leaves(expected: Any, given: Any) -> list[Any]:
             "the old version stays in force; publish the parameters of a model with the same config"
         )
     return [offered[name] for name in wanted]
+
+
+def is_gone(leaf: Any) -> bool:
+    """Whether an array was donated or deleted. Such a one must not even be asked whether it is ready: that ends the process."""
+    return isinstance(leaf, jax.Array) and leaf.is_deleted()
 
 
 def _by_name(tree: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import msgspec
+import numpy as np
 
 from stages.rollout.config import EngineConfig
 from stages.rollout.device import Device
@@ -37,16 +38,22 @@ class EngineStatistics(msgspec.Struct, frozen=True):
 
     steps: int
     """Decode steps."""
+    busy_slot_steps: int
+    """Slots that took part in them, summed; over ``steps * slots`` it is the occupancy."""
     sampled_tokens: int
     """Tokens sampled, those of cancelled requests included."""
     prefilled_tokens: int
     """Context tokens read in."""
+    kept_tokens: int
+    """Context tokens that a request found cached from an earlier turn."""
+    shared_tokens: int
+    """Context tokens that were copied from another session instead of read in."""
     slots_busy: int
     """Slots with a request, now."""
     waiting: int
     """Requests without a slot, now."""
     evictions: int
-    """Idle sessions that lost their slot to another one."""
+    """Sessions that lost their cache to another one before they were released."""
     compilations: int
     """Programs compiled; it does not grow after the engine has opened."""
     version: int
@@ -72,21 +79,24 @@ class Worker:
         report: Callable[[list[tuple[object, object]]], None],
         trace: Trace | None,
     ):
-        self.schedule = Schedule(config.slots, config.context_length)
+        self.schedule = Schedule(config)
         self._device, self._config, self._version = device, config, version
         self._mailbox, self._report, self._trace = mailbox, report, trace
         self._ended: list[tuple[object, object]] = []
-        self._steps = self._sampled = self._prefilled = self._held = 0
+        self._load: Load | None = None
+        self._steps = self._busy = self._prefilled = self._held = 0
 
     def run(self) -> None:
         """Work until the mailbox is closed."""
         with self._span("compile"):
             self._device.open()
+        self.schedule.buckets = self._device.buckets
         self._report([(self, None)])
         idle = True
         while (calls := self._mailbox.take(wait=idle)) is not None:
             for call in calls:
                 call()
+            self._swap()
             self.schedule.admit()
             idle = not self._step()
             if self._ended:
@@ -99,30 +109,61 @@ class Worker:
         schedule = self.schedule
         return EngineStatistics(
             steps=self._steps,
-            sampled_tokens=self._sampled,
+            busy_slot_steps=self._busy,
+            sampled_tokens=self._busy,
             prefilled_tokens=self._prefilled,
+            kept_tokens=schedule.kept_tokens,
+            shared_tokens=schedule.shared_tokens,
             slots_busy=schedule.num_busy,
             waiting=len(schedule.waiting),
-            evictions=schedule.evictions,
+            evictions=schedule.rows.evictions,
             compilations=self._device.compilations,
             version=self._version,
         )
 
     def load(self, load: Load) -> None:
-        """Put new parameters in force: between two steps, so at a token boundary. A step back is refused, but for version 0.
+        """Put new parameters in force before the next step, or once the sessions that have begun are released.
 
-        Version 0 begins a new line of versions: other weights altogether, as those of another run of the same program.
-
-        What is cached was computed with the old ones, so all of it goes, and running requests are read in again: a token's
-        log-probability is always that of its own version given the whole context.
+        A step back is refused, but for version 0, which begins a new line of versions: other weights altogether, as those of
+        another run of the same program.
         """
         if 0 < load.version < self._version:
             self._ended.append((load, _step_back(load.version, self._version)))
             return
-        with self._span("weights"):
-            self._device.load(load.leaves)
+        self._load = load
+        self.schedule.hold_new_sessions = self._config.swap == "episode"
+
+    def abandon(self, load: Load) -> None:
+        """Give up parameters that are not yet in force; nothing of them is left."""
+        if self._load is load:
+            self._load = None
+            self.schedule.hold_new_sessions = False
+
+    def abort(self, session: str) -> None:
+        """End what the session is sampling with what there is."""
+        self._ended += self.schedule.abort(session)
+
+    def _swap(self) -> None:
+        """Put parameters that wait in force, if their time has come. They fail whole: then the old ones stay.
+
+        Caches were computed with the old weights. Unless they are to be kept as they are, all of them go, and running requests
+        are read in again: a token's log-probability is then that of its own version given the whole context.
+        """
+        load = self._load
+        if load is None or (self._config.swap == "episode" and self.schedule.num_live):
+            return
+        self.abandon(load)
+        try:
+            with self._span("weights"):
+                self._device.load(load.leaves)
+        except Exception as error:
+            self._ended.append((load, _not_loaded(load.version, self._version, error)))
+            return
         self._version = load.version
-        self.schedule.forget()
+        if self._config.after_swap == "recompute":
+            self.schedule.rows.forget()
+        else:
+            self.schedule.rows.stop_sharing()
         self._ended.append((load, None))
 
     def _step(self) -> bool:
@@ -131,15 +172,21 @@ class Worker:
         Either kind costs the same however few slots take part. So context is read in first, as it lets more slots decode, but
         a step that is not full is held back for a while, in case more is to be read in soon.
         """
-        reading = self.schedule.read_in(self._config.prefill_rows, self._config.prefill_chunk)
+        reading = self.schedule.read_in()
+        self._move()
         decoding = self.schedule.decode()
-        if reading is not None and (decoding is None or reading.lengths_R.all() or self._held == self._config.prefill_wait):
+        full = reading is not None and np.count_nonzero(reading.lengths_R) == self._config.prefill_rows
+        if reading is not None and (decoding is None or full or self._held == self._config.prefill_wait):
             self._held = 0
             self._read_in(reading)
         elif decoding is not None:
             self._held += reading is not None
             self._decode(decoding)
         return reading is not None or decoding is not None
+
+    def _move(self) -> None:
+        for move in self.schedule.take_moves():
+            self._device.move(move)
 
     def _read_in(self, work: ReadIn) -> None:
         with self._span("prefill"):
@@ -149,10 +196,10 @@ class Worker:
 
     def _decode(self, work: Decode) -> None:
         with self._span("decode"):
-            ids_S, logprobs_S = self._device.decode(work)
-        self._ended += self.schedule.commit_decode(work, ids_S, logprobs_S, self._version)
+            drawn = self._device.decode(work)
+        self._ended += self.schedule.commit_decode(work, drawn, self._version)
         self._steps += 1
-        self._sampled += int(work.lengths_S.sum())
+        self._busy += int(work.lengths_S.sum())
 
     @contextmanager
     def _span(self, name: str):
@@ -164,6 +211,15 @@ class Worker:
             yield
         finally:
             self._trace.end(TRACK, time.monotonic_ns())
+
+
+def _not_loaded(asked: int, in_force: int, error: Exception) -> RuntimeError:
+    failure = RuntimeError(
+        f"expected parameters that can be copied to the engine's devices; got {type(error).__name__}: {error}; in engine.load "
+        f"of version {asked}; version {in_force} stays in force; keep published parameters undonated, then load again"
+    )
+    failure.__cause__ = error
+    return failure
 
 
 def _step_back(asked: int, in_force: int) -> ValueError:

@@ -174,19 +174,25 @@ def test_next_turn_reads_in_only_new_tokens_and_an_evicted_session_all_of_them()
 
 
 def test_nothing_compiles_after_the_engine_has_opened():
-    """S91: counted by JAX itself, over turns, temperatures, evictions and new weights."""
+    """S91: counted by JAX itself, over turns, temperatures, truncation, untempered scores, evictions and new weights."""
     compiled = []
+
+    def varied(n: int, turn: int) -> SampleRequest:
+        return request(
+            n, turn, temperature=n % 3 / 2, top_k=n % 4, top_p=1 - n % 2 / 5, min_p=n % 5 / 20, untempered=n % 2 == 0
+        )
 
     async def use(engine: Engine):
         weights = weights_of(make_model(1))
         jax.monitoring.register_event_duration_secs_listener(lambda event, *_, **__: compiled.append(event))
         for turn in range(2):
-            await asyncio.gather(*(engine.sample(request(n, turn, temperature=n % 3 / 2)) for n in range(12)))
+            await asyncio.gather(*(engine.sample(varied(n, turn)) for n in range(12)))
             await engine.load(weights, turn + 1)
         return engine.statistics().compilations
 
     try:
-        assert with_engine(use) == 2
+        # Decode, the one size of prefill step, copying a slot, copying one out.
+        assert with_engine(use) == 4
     finally:
         jax.monitoring.clear_event_listeners()
     assert [event for event in compiled if "compile" in event] == []

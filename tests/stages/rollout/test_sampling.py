@@ -2,9 +2,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stages.rollout.sampling import request_key, sample_tokens
+from stages.rollout.sampling import Draw, no_draws, request_key, sample_tokens
 
-sample = jax.jit(sample_tokens)
+drawn = jax.jit(sample_tokens)
+
+
+def draw_of(temperature: np.ndarray, keys_S2: np.ndarray, **changes: np.ndarray) -> Draw:
+    return no_draws(len(keys_S2))._replace(temperature_S=temperature, keys_S2=keys_S2, **changes)
+
+
+def sample(
+    logits: np.ndarray, temperature: np.ndarray, keys_S2: np.ndarray, positions: np.ndarray
+) -> tuple[jax.Array, jax.Array]:
+    return drawn(logits, draw_of(temperature, keys_S2), positions)[:2]
 
 
 def keys(num: int) -> np.ndarray:

@@ -4,14 +4,21 @@ import numpy as np
 import pytest
 
 from stages.policy import SampleRequest
-from stages.rollout.sampling import request_key
-from stages.rollout.schedule import Job, Schedule
+from stages.rollout.config import EngineConfig
+from stages.rollout.sampling import Drawn, request_key
+from stages.rollout.schedule import Copy, Exchange, Job, Schedule
+from stages.rollout.stops import Stops
 
 
 def job(session: str, ids: list[int], max_tokens: int = 4, stop_ids: tuple[int, ...] = (9,)) -> Job:
     key = (0, 0, 0, 0, 0)
     request = SampleRequest(np.array(ids, np.int32), max_tokens, stop_ids, 1.0, key, session)
-    return Job(request, request_key(key))
+    return Job(request, request_key(key), Stops(request))
+
+
+def schedule_of(slots: int, length: int, rows: int = 2, chunk: int = 3, **changes) -> Schedule:
+    rows = min(rows, slots)
+    return Schedule(EngineConfig(slots=slots, context_length=length, prefill_rows=rows, prefill_chunk=chunk, **changes))
 
 
 def admit(schedule: Schedule, *jobs: Job) -> None:
@@ -20,10 +27,10 @@ def admit(schedule: Schedule, *jobs: Job) -> None:
     schedule.admit()
 
 
-def read_in_all(schedule: Schedule, rows: int = 2, chunk: int = 3) -> list[list[list[int]]]:
+def read_in_all(schedule: Schedule) -> list[list[list[int]]]:
     """All prefill steps until none is left: per step, the real tokens of each row."""
     steps = []
-    while (work := schedule.read_in(rows, chunk)) is not None:
+    while (work := schedule.read_in()) is not None:
         steps.append([row[:num].tolist() for row, num in zip(work.ids_RC, work.lengths_R, strict=True) if num])
         schedule.commit_read_in(work)
     return steps
@@ -33,11 +40,12 @@ def step(schedule: Schedule, token: int, logprob: float = -1.0, version: int = 0
     """A decode step in which every slot samples ``token``."""
     work = schedule.decode()
     num = len(work.ids_S)
-    return schedule.commit_decode(work, np.full(num, token, np.int32), np.full(num, logprob, np.float32), version)
+    logprobs = np.full(num, logprob, np.float32)
+    return schedule.commit_decode(work, Drawn(np.full(num, token, np.int32), logprobs, logprobs), version)
 
 
 def test_context_is_read_in_by_chunks_up_to_its_last_token_which_the_first_decode_step_feeds():
-    schedule = Schedule(2, 16)
+    schedule = schedule_of(2, 16)
     admit(schedule, job("a", [1, 2, 3, 4, 5]), job("b", [6]))
     assert read_in_all(schedule) == [[[1, 2, 3]], [[4]]]
     work = schedule.decode()
@@ -47,20 +55,20 @@ def test_context_is_read_in_by_chunks_up_to_its_last_token_which_the_first_decod
 
 
 def test_rows_of_one_prefill_step_go_to_the_requests_that_came_first():
-    schedule = Schedule(3, 16)
+    schedule = schedule_of(3, 16)
     admit(schedule, job("a", [1, 1]), job("b", [2, 2]), job("c", [3, 3]))
     assert read_in_all(schedule) == [[[1], [2]], [[3]]]
 
 
 def test_slot_still_reading_in_takes_no_part_in_decoding():
-    schedule = Schedule(2, 16)
+    schedule = schedule_of(2, 16)
     admit(schedule, job("a", [1]), job("b", [1, 2, 3]))
     assert schedule.decode().lengths_S.tolist() == [1, 0]
 
 
 def test_reply_ends_at_a_stop_token_which_is_part_of_it():
     """S87, S35: any token of the stop set ends the reply, and that is what the reason says."""
-    schedule = Schedule(1, 16)
+    schedule = schedule_of(1, 16)
     admit(schedule, job("a", [1, 2], max_tokens=8, stop_ids=(9, 7)))
     read_in_all(schedule)
     assert step(schedule, 4, version=3) == []
@@ -72,7 +80,7 @@ def test_reply_ends_at_a_stop_token_which_is_part_of_it():
 def test_reply_cut_at_its_budget_says_length_and_a_stop_token_in_the_last_place_says_stop():
     """S47."""
     for last, reason in ((5, "length"), (9, "stop")):
-        schedule = Schedule(1, 16)
+        schedule = schedule_of(1, 16)
         admit(schedule, job("a", [1], max_tokens=2))
         step(schedule, 4)
         [(_, sample)] = step(schedule, last)
@@ -81,7 +89,7 @@ def test_reply_cut_at_its_budget_says_length_and_a_stop_token_in_the_last_place_
 
 def test_reply_ends_where_the_context_is_full():
     """S34: the budget shrinks to what fits."""
-    schedule = Schedule(1, 5)
+    schedule = schedule_of(1, 5)
     admit(schedule, job("a", [1, 2, 3], max_tokens=100))
     read_in_all(schedule)
     step(schedule, 4)
@@ -91,7 +99,7 @@ def test_reply_ends_where_the_context_is_full():
 
 def test_next_turn_reads_in_only_what_is_new():
     """The reply's last token was sampled but never fed, so it is read in with the new ones."""
-    schedule = Schedule(1, 16)
+    schedule = schedule_of(1, 16)
     admit(schedule, job("a", [1, 2, 3]))
     read_in_all(schedule)
     step(schedule, 4), step(schedule, 9)
@@ -104,9 +112,9 @@ def test_next_turn_reads_in_only_what_is_new():
 )
 def test_context_that_departs_from_the_cached_one_is_read_in_from_the_first_difference(ids, read):
     """Cached after the first turn: 1 2. A context that is cached in full still feeds its last token."""
-    schedule = Schedule(1, 16)
+    schedule = schedule_of(1, 16)
     admit(schedule, job("a", [1, 2, 3], max_tokens=1))
-    work = schedule.read_in(2, 3)
+    work = schedule.read_in()
     schedule.commit_read_in(work)
     # The turn is given up before its last token is fed.
     schedule.cancel(schedule._jobs[0])
@@ -115,7 +123,7 @@ def test_context_that_departs_from_the_cached_one_is_read_in_from_the_first_diff
 
 
 def test_requests_beyond_the_slots_wait_in_order():
-    schedule = Schedule(1, 16)
+    schedule = schedule_of(1, 16)
     jobs = [job(name, [1], max_tokens=1) for name in "abc"]
     admit(schedule, *jobs)
     finished = []
@@ -126,7 +134,7 @@ def test_requests_beyond_the_slots_wait_in_order():
 
 
 def test_idle_session_unused_for_longest_loses_its_slot():
-    schedule = Schedule(2, 16)
+    schedule = schedule_of(2, 16)
     admit(schedule, job("a", [1, 1, 1], max_tokens=1), job("b", [2, 2, 2], max_tokens=1))
     read_in_all(schedule)
     step(schedule, 9)
@@ -134,7 +142,7 @@ def test_idle_session_unused_for_longest_loses_its_slot():
     read_in_all(schedule)
     step(schedule, 9)
     admit(schedule, job("c", [3, 3], max_tokens=1))
-    assert schedule.evictions == 1
+    assert schedule.rows.evictions == 1
     read_in_all(schedule)
     step(schedule, 9)
     admit(schedule, job("a", [1, 1, 1, 9, 5, 9, 6]))
@@ -144,7 +152,7 @@ def test_idle_session_unused_for_longest_loses_its_slot():
 
 
 def test_slot_of_a_released_session_goes_first_and_is_no_eviction():
-    schedule = Schedule(2, 16)
+    schedule = schedule_of(2, 16)
     admit(schedule, job("a", [1, 1], max_tokens=1), job("b", [2, 2], max_tokens=1))
     read_in_all(schedule)
     step(schedule, 9)
@@ -153,24 +161,124 @@ def test_slot_of_a_released_session_goes_first_and_is_no_eviction():
     admit(schedule, job("c", [3, 3], max_tokens=1))
     read_in_all(schedule)
     step(schedule, 9)
-    assert schedule.evictions == 0
+    assert schedule.rows.evictions == 0
     admit(schedule, job("a", [1, 1, 9, 5]))
     assert read_in_all(schedule) == [[[9]]]
 
 
-def test_new_owner_of_a_slot_uses_nothing_of_the_old_one():
-    """A context that happens to begin alike is read in from its start: sessions never share."""
-    schedule = Schedule(1, 16)
+def test_new_owner_of_a_slot_uses_what_was_read_in_there_and_nothing_that_was_decoded():
+    """Decoding fed 3 and 9; a context that begins alike shares 1 2 alone, which reading in would give to the bit."""
+    schedule = schedule_of(1, 16)
+    admit(schedule, job("a", [1, 2, 3], max_tokens=3))
+    read_in_all(schedule)
+    step(schedule, 4), step(schedule, 9)
+    schedule.release("a")
+    admit(schedule, job("b", [1, 2, 3, 4, 9, 5]))
+    assert read_in_all(schedule) == [[[3, 4, 9]]]
+
+
+def test_prompt_of_a_group_is_read_in_once():
+    """Seven tokens are three steps for the first member; the others copy them, and one that wants more goes on."""
+    schedule = schedule_of(4, 16, rows=4)
+    admit(schedule, *(job(name, [1, 2, 3, 4, 5, 6, 7, 8]) for name in "abc"), job("d", [1, 2, 3, 4, 5, 6, 7, 8, 9, 9]))
+    assert read_in_all(schedule) == [[[1, 2, 3]], [[4, 5, 6]], [[7]], [[8, 9]]]
+    assert schedule.take_moves() == [Copy(0, 1), Copy(0, 2), Copy(0, 3)]
+    assert schedule.shared_tokens == 3 * 7
+    assert schedule.decode().lengths_S.tolist() == [1, 1, 1, 1]
+
+
+def test_one_that_waited_for_a_prompt_reads_it_in_itself_once_nobody_else_does():
+    """The first member is given up after its first step: what it has read in by then is copied, the rest is read in."""
+    schedule = schedule_of(2, 16)
+    first, second = job("a", [1, 2, 3, 4, 5, 6, 7, 8]), job("b", [1, 2, 3, 4, 5, 6, 7, 8])
+    admit(schedule, first, second)
+    schedule.commit_read_in(schedule.read_in())
+    schedule.cancel(first)
+    assert read_in_all(schedule) == [[[4, 5, 6]], [[7]]]
+    assert schedule.take_moves() == [Copy(0, 1)]
+
+
+def test_copy_that_saves_no_step_is_not_made():
+    schedule = schedule_of(2, 16)
+    admit(schedule, job("a", [1, 2, 3, 4], max_tokens=1))
+    read_in_all(schedule)
+    admit(schedule, job("b", [1, 8, 8, 4]))
+    assert read_in_all(schedule) == [[[1, 8, 8]]]
+    assert schedule.take_moves() == []
+
+
+def test_idle_session_gives_its_slot_to_another_and_keeps_its_cache_on_the_shelf():
+    schedule = schedule_of(1, 16, kept=1)
     admit(schedule, job("a", [1, 2, 3], max_tokens=1))
     read_in_all(schedule)
-    step(schedule, 9)
+    step(schedule, 4)
+    admit(schedule, job("b", [5, 6, 7], max_tokens=1))
+    assert schedule.take_moves() == [Exchange(0, 1)]
+    read_in_all(schedule)
+    step(schedule, 4)
+    admit(schedule, job("a", [1, 2, 3, 4, 5], max_tokens=1))
+    assert schedule.take_moves() == [Exchange(0, 1)]
+    assert read_in_all(schedule) == [[[4]]]
+    assert step(schedule, 4)[0][1].num_cached == 3
+    admit(schedule, job("c", [8, 8, 8], max_tokens=1))
+    assert schedule.rows.evictions == 1
+    read_in_all(schedule)
+    step(schedule, 4)
+    admit(schedule, job("a", [1, 2, 3, 4, 5, 4, 6]))
+    assert read_in_all(schedule) == [[[4]]]
+
+
+def test_where_nothing_is_evicted_new_sessions_wait_and_those_that_began_pass_them():
+    schedule = schedule_of(1, 16, kept=1, eviction="never")
+    for name in "ab":
+        admit(schedule, job(name, [1, 2], max_tokens=1))
+        read_in_all(schedule)
+        step(schedule, 4)
+    waiting, again = job("c", [1, 2], max_tokens=1), job("a", [1, 2, 4, 5], max_tokens=1)
+    admit(schedule, waiting, again)
+    read_in_all(schedule)
+    assert [ended for ended, _ in step(schedule, 4)] == [again]
+    schedule.admit()
+    assert not schedule.num_busy
+    schedule.release("b")
+    schedule.admit()
+    assert list(schedule.waiting) == []
+    assert schedule.rows.evictions == 0
+
+
+def test_new_weights_that_wait_for_episodes_hold_back_sessions_that_are_new():
+    schedule = schedule_of(2, 16)
+    admit(schedule, job("a", [1], max_tokens=1))
+    step(schedule, 4)
+    schedule.hold_new_sessions = True
+    admit(schedule, job("b", [1]), job("a", [1, 4, 5]))
+    assert [one.request.session for one in schedule.waiting] == ["b"]
     schedule.release("a")
-    admit(schedule, job("b", [1, 2, 3]))
-    assert read_in_all(schedule) == [[[1, 2]]]
+    assert schedule.num_live == 1
+    schedule.abort("a")
+    assert schedule.num_live == 0
+
+
+def test_abort_gives_what_was_made_so_far_at_every_stage():
+    """S90: still waiting, being read in, and after two tokens."""
+    schedule = schedule_of(2, 16)
+    admit(schedule, job("decoding", [1]), job("reading", [1, 2, 3, 4, 5, 6, 7]), job("waiting", [1]))
+    step(schedule, 4), step(schedule, 5)
+    made = {}
+    for name in ("waiting", "reading", "decoding"):
+        ((ended, sample),) = schedule.abort(name)
+        assert ended.request.session == name
+        assert sample.stop_reason == "aborted"
+        assert len(sample.ids) == len(sample.logprobs) == len(sample.versions)
+        made[name] = sample.ids.tolist()
+    assert made == {"waiting": [], "reading": [], "decoding": [4, 5]}
+    assert schedule.abort("decoding") == []
+    assert not schedule.num_busy
+    assert not schedule.waiting
 
 
 def test_cancel_frees_the_slot_or_the_place_in_the_queue():
-    schedule = Schedule(1, 16)
+    schedule = schedule_of(1, 16)
     running, waiting, last = job("a", [1]), job("b", [1]), job("c", [1], max_tokens=1)
     admit(schedule, running, waiting, last)
     schedule.cancel(waiting)
@@ -181,7 +289,7 @@ def test_cancel_frees_the_slot_or_the_place_in_the_queue():
 
 
 def test_release_of_a_session_that_still_runs_lets_it_end():
-    schedule = Schedule(1, 16)
+    schedule = schedule_of(1, 16)
     one = job("a", [1], max_tokens=1)
     admit(schedule, one)
     schedule.release("a")
@@ -190,11 +298,11 @@ def test_release_of_a_session_that_still_runs_lets_it_end():
 
 def test_new_weights_make_running_requests_read_in_what_they_sampled_too():
     """S82, S11."""
-    schedule = Schedule(2, 16)
+    schedule = schedule_of(2, 16)
     admit(schedule, job("a", [1, 2]), job("b", [5], max_tokens=1))
     read_in_all(schedule)
     step(schedule, 4)
-    schedule.forget()
+    schedule.rows.forget()
     assert read_in_all(schedule) == [[[1, 2]]]
     assert schedule.decode().ids_S.tolist()[0] == 4
     admit(schedule, job("b", [5, 4, 6]))
@@ -204,7 +312,7 @@ def test_new_weights_make_running_requests_read_in_what_they_sampled_too():
 @pytest.mark.parametrize("logprob", [np.nan, -np.inf])
 def test_logprob_that_is_no_number_ends_the_request_with_a_reason(logprob):
     """S88."""
-    schedule = Schedule(1, 16)
+    schedule = schedule_of(1, 16)
     admit(schedule, job("a", [1, 2]))
     read_in_all(schedule)
     [(_, outcome)] = step(schedule, 4, logprob=logprob, version=3)
