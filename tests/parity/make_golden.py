@@ -9,7 +9,7 @@ Each ``golden/<case>/`` gets config.json and model.safetensors (or shards and th
 and golden.npz: ``ids`` int32 [2, T], ``logits`` float32 [2, T, V] of one float32 forward with eager attention, ``greedy`` int32
 [2, 12], the likeliest continuation of the first 16 ids of each row. Whatever a reader could leave out unseen is random and
 large enough to be seen: norms, biases, routers, caps, windows shorter than T. The seed is the first with which no best token
-and no choice of experts is nearly tied, so that equal tokens are a fair thing to ask for. Not a test: the tests only read the files.
+and no choice of experts is nearly tied, so that equal tokens are a fair thing to ask for. No test: tests only read the files.
 """
 
 import itertools
@@ -33,6 +33,7 @@ from transformers import (
 )
 
 GOLDEN = Path(__file__).with_name("golden")
+REFERENCE = {"dtype": torch.float32, "attn_implementation": "eager", "experts_implementation": "eager"}
 LENGTH, PROMPT, NEW = 40, 16, 12
 LEAST_MARGIN = 0.02
 """Between the best logit and the second best, at each greedy step."""
@@ -69,7 +70,7 @@ LLAMA3 = LlamaConfig(
     rms_norm_eps=1e-5,
     tie_word_embeddings=False,
 )
-EXPERTS = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 10, "head_dim": 10}
+EXPERTS = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "head_dim": 10}
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ CASES = {
     ),
     "gemma2": Case(
         Gemma2Config(
-            **SIZES | {"num_hidden_layers": 3, "intermediate_size": 24},
+            **SIZES | {"num_hidden_layers": 3, "intermediate_size": 20},
             head_dim=10,
             query_pre_attn_scalar=5,
             attn_logit_softcapping=2.0,
@@ -129,7 +130,7 @@ CASES = {
 def random_model(case: Case, seed: int) -> PreTrainedModel:
     """A float32 model whose parameters are what ``case.dtype`` can hold."""
     generator = torch.Generator().manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(case.config, attn_implementation="eager", dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_config(case.config, **REFERENCE).eval()
     gemma = case.config.model_type.startswith("gemma")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -152,7 +153,7 @@ def spread(name: str, parameter: torch.Tensor, gemma: bool) -> tuple[float, floa
 
 
 def norm_mean(name: str) -> float:
-    """Gemma's norms scale by one more than this. The last two keep its large embeddings from repeating the token that was read."""
+    """One less than what Gemma's norms scale by. Large ones after each part outweigh the embedding, so that tokens change."""
     if name == "model.norm.weight":
         return 2.0
     return 0.7 if ".post_" in name else 0.0
@@ -205,7 +206,7 @@ def save(folder: Path, case: Case, model: PreTrainedModel, golden: dict[str, tor
     (folder / "generation_config.json").unlink(missing_ok=True)
     types = {"ids": np.int32, "logits": np.float32, "greedy": np.int32}
     np.savez_compressed(folder / "golden.npz", **{key: value.numpy().astype(types[key]) for key, value in golden.items()})
-    stored = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    stored = AutoModelForCausalLM.from_pretrained(folder, **REFERENCE).eval()
     with torch.no_grad():
         torch.testing.assert_close(stored(input_ids=golden["ids"]).logits, golden["logits"], rtol=0, atol=1e-6)
 
