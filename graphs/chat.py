@@ -161,6 +161,7 @@ def typed_lines(console: Console) -> Iterator[str]:
             _write(console, "\n")
             continue
         except EOFError:
+            _write(console, "\n")
             return
         yield line
 
