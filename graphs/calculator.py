@@ -90,13 +90,13 @@ def calculator(config: CalculatorConfig) -> Program:
     tool = DelayedTool(DisabledTool(calculator_tool()) if config.tool == "off" else calculator_tool(), config.delay)
     model = Transformer(config.model, nnx.Rngs(config.seed))
     trace = EngineTrace()
-    engine = Engine(model, config.engine, trace=trace)
+    chat = CompactChat([tool])
     parts = Parts(
         model=model,
         load=lambda: None,
-        engine=engine,
+        engine=Engine(model, config.engine, trace=trace, decode=chat.decode),
         trace=trace,
-        chat=CompactChat([tool]),
+        chat=chat,
         agent=ToolAgent(),
         make_env=lambda task: ToolEnv([tool]),
         opening=opening_messages,
