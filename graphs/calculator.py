@@ -90,13 +90,13 @@ def calculator(config: CalculatorConfig) -> Program:
     tool = DelayedTool(DisabledTool(calculator_tool()) if config.tool == "off" else calculator_tool(), config.delay)
     model = nnx.eval_shape(lambda: Transformer(config.model, nnx.Rngs(0)))
     trace = EngineTrace()
-    engine = Engine(model, config.engine, trace=trace)
+    chat = CompactChat([tool])
     parts = Parts(
         model=model,
         load=lambda: nnx.update(model, nnx.state(Transformer(config.model, nnx.Rngs(config.seed)), nnx.Param)),
-        engine=engine,
+        engine=Engine(model, config.engine, trace=trace, decode=chat.decode),
         trace=trace,
-        chat=CompactChat([tool]),
+        chat=chat,
         agent=ToolAgent(),
         make_env=lambda task: ToolEnv([tool]),
         opening=opening_messages,

@@ -97,7 +97,7 @@ def make_parts(config: PretrainedConfig) -> Parts:
     return Parts(
         model=model,
         load=functools.partial(fill_model, model, source.path),
-        engine=Engine(model, policy.engine, trace=trace),
+        engine=Engine(model, policy.engine, trace=trace, decode=chat.decode),
         trace=trace,
         chat=chat,
         agent=ToolAgent() if tools else ModelAgent(),

@@ -140,9 +140,13 @@ def test_parts_that_do_not_fit_each_other_are_refused(own: Path, capsys: pytest.
     assert "that cannot be used" in refused(capsys, "check", "calculator", "--warm-start.trainer.row-length", "20")
 
 
-def test_conversations_beyond_the_slots_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.slow
+def test_checking_tells_the_memory_and_warns_of_conversations_beyond_the_slots(capsys: pytest.CaptureFixture[str]) -> None:
     main(["check", "calculator", "--engine.slots", "64", "--engine.prefill-rows", "16"])
-    assert "the same seed may give other numbers" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    for part in ("memory of each device", "keys and values, 64 x 64 tokens", "activations, 8 x 128 tokens", "4 graphs can run"):
+        assert part in told, part
+    assert "the same seed may give other numbers" in told
 
 
 def test_tasks_that_could_not_be_scored_are_refused(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
