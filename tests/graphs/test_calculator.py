@@ -87,6 +87,7 @@ def test_evaluation_may_truncate_and_stop_on_strings(config: Callable[..., Any])
 
     async def main() -> Mapping[str, Any]:
         assert program.parts is not None
+        program.parts.load()
         async with program.parts.engine:
             graph = phase.make(None)
             await phase.prepare()
