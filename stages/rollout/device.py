@@ -49,7 +49,7 @@ class Device:
         config = self._config
         self._cache = self._empty(config.slots)
         self._shelf = self._empty(config.kept) if config.kept else None
-        self._programs = _compile(graphdef, self._treedef, self._model.config, config, self._sharding)
+        self._programs = _compile(graphdef, self._treedef, self._model.config, config.shape, self._sharding)
         self.compilations = self._programs.count
         self.buckets = self._agreeing_buckets()
         # The first call of a program is slow. Nobody's request should be the one.
