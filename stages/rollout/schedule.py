@@ -6,7 +6,11 @@ and a reply's last token is fed only if the episode goes on.
 
 A beginning that another row has read in is copied, not read in again, and a request whose next tokens are about to be read in
 by one that came before it waits for them: members of a group have their prompt read in once. Both are decided anew before each
-step, from what the rows hold then, so nothing is left over when the one waited for is cancelled.
+step, from what the rows hold then, so nothing is left over when the one waited for is cancelled. What a session has decoded is
+never given up for a copy: it differs in the last bits, and whether there is a row to copy from depends on who else is here.
+
+A session has one request in a slot at a time, and further ones wait for it, in order. It is live from its first slot until it
+is released and its last request of before then has ended.
 
 The worker calls, in this order: submit, cancel, release, abort, and what new weights ask for; admit; then read_in or decode,
 and its commit. Before a step it makes the moves that ``take_moves`` gives.
@@ -93,11 +97,16 @@ class Schedule:
         self._config = config
         self._moves: list[Move] = []
         self._live: set[str] = set()
+        self._running: set[str] = set()
+        self._leaving: list[set[Job]] = []
+        """For each session that was released too early: its requests that have not ended. It leaves with the last of them."""
+        self._num_placed = 0
         self._jobs: list[Job | None] = [None] * slots
         self._running_S = np.zeros(slots, bool)
         self._length_S = np.zeros(slots, np.int32)
         self._limit_S = np.zeros(slots, np.int32)
         self._reused_S = np.zeros(slots, np.int32)
+        self._came_S = np.zeros(slots, np.int64)
         self._draw = no_draws(slots)
         self._logprobs_ST = np.zeros((slots, length), np.float32)
         self._untempered_ST = np.zeros((slots, length), np.float32)
@@ -110,8 +119,8 @@ class Schedule:
 
     @property
     def num_live(self) -> int:
-        """Sessions that had a request here and were not released, and requests that outlived theirs."""
-        return len(self._live) + sum(job is not None and job.request.session not in self._live for job in self._jobs)
+        """Sessions that have begun and are not over."""
+        return len(self._live)
 
     def submit(self, job: Job) -> None:
         """Queue a request; requests get slots in the order they came."""
@@ -121,6 +130,7 @@ class Schedule:
         """Give a request up; its session keeps what is cached. A request that is no longer here is ignored."""
         if job in self.waiting:
             self.waiting.remove(job)
+            self._leave_with(job)
         elif job in self._jobs:
             self._vacate(self._jobs.index(job))
 
@@ -135,9 +145,15 @@ class Schedule:
         return ended
 
     def release(self, session: str) -> None:
-        """The session will not come back. A request of it that still runs ends undisturbed."""
-        self._live.discard(session)
-        self.rows.disown(session)
+        """The session will not come back. Requests of it that wait or run end undisturbed; it stays live until then.
+
+        The same name later is another session.
+        """
+        pending = {job for job in (*self._jobs, *self.waiting) if job is not None and job.request.session == session}
+        if not pending:
+            self._leave(session)
+        elif pending := pending.difference(*self._leaving):
+            self._leaving.append(pending)
 
     def take_moves(self) -> list[Move]:
         """Copies to make now, in order."""
@@ -159,7 +175,7 @@ class Schedule:
         """The next prefill step, for the requests that got their slots first; ``None`` where nothing is to be read in."""
         chunk, buckets = self._config.prefill_chunk, self.buckets
         slots: list[int] = []
-        for slot in sorted(self._behind(), key=self.rows.used):
+        for slot in sorted(self._behind(), key=self._came_S.__getitem__):
             if self._to_read_in(slot, slots):
                 slots.append(slot)
             if len(slots) == buckets[-1]:
@@ -207,27 +223,27 @@ class Schedule:
         return outcomes
 
     def _must_wait(self, session: str) -> bool:
-        """Whether a session may not begin yet. Those that have begun go on, whatever waits before them."""
+        """Whether a session may not go on, or begin, yet. Those that have begun go on, whatever waits before them."""
         if session in self._live:
-            return False
+            return session in self._running
         full = self._config.eviction == "never" and len(self._live) >= self._config.slots + self._config.kept
         return full or self.hold_new_sessions
 
     def _choose(self, session: str) -> int:
         """An idle slot, with what the session has cached where there is any."""
         self._live.add(session)
+        self._running.add(session)
         row = self.rows.row_of(session)
         idle = np.flatnonzero(~self._running_S).tolist()
         if row in idle:
             return row
         slot = self.rows.free_slot(idle)
-        if row is not None and row >= self.rows.slots:
+        if row is not None:
             self._exchange(slot, row)
             return slot
         if (place := self.rows.place_for(slot)) is not None:
             self._exchange(slot, place)
-        # A second request of a session whose first one runs works for nobody's account.
-        self.rows.own(slot, session if row is None else None)
+        self.rows.own(slot, session)
         return slot
 
     def _place(self, job: Job, slot: int) -> None:
@@ -244,6 +260,8 @@ class Schedule:
             values[slot] = value
         self._jobs[slot] = job
         self._running_S[slot] = True
+        self._came_S[slot] = self._num_placed
+        self._num_placed += 1
 
     def _exchange(self, slot: int, place: int) -> None:
         self.rows.exchange(slot, place)
@@ -261,6 +279,8 @@ class Schedule:
             slot: behind.
             before: slots that take part already.
         """
+        if self.rows.shareable_R[slot] < self.rows.cached_R[slot]:
+            return True
         needed = int(self._length_S[slot]) - 1
         wanted_T = self.rows.ids_RT[slot, :needed]
         source, common = self.rows.best_prefix(wanted_T, but=slot)
@@ -317,9 +337,23 @@ class Schedule:
         )
 
     def _vacate(self, slot: int) -> None:
+        job = self._jobs[slot]
         self._jobs[slot] = None
         self._running_S[slot] = False
+        self._running.discard(job.request.session)
         self.rows.touch(slot)
+        self._leave_with(job)
+
+    def _leave_with(self, job: Job) -> None:
+        for pending in self._leaving:
+            pending.discard(job)
+            if not pending:
+                self._leave(job.request.session)
+        self._leaving = [pending for pending in self._leaving if pending]
+
+    def _leave(self, session: str) -> None:
+        self._live.discard(session)
+        self.rows.disown(session)
 
 
 def _nothing(request: SampleRequest) -> Sample:

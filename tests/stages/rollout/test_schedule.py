@@ -207,6 +207,41 @@ def test_copy_that_saves_no_step_is_not_made():
     assert schedule.take_moves() == []
 
 
+def test_what_a_session_decoded_is_not_given_up_for_a_copy_of_what_another_read_in():
+    """Both would save a step; the copy would make what is sampled next depend, in the last bits, on who else was here."""
+    schedule = schedule_of(2, 16, chunk=2)
+    admit(schedule, job("a", [1, 1, 1, 1]))
+    read_in_all(schedule)
+    admit(schedule, job("b", [1], max_tokens=1))
+    schedule.abort("a")
+    step(schedule, 1)
+    admit(schedule, job("b", [1, 1, 1, 1]))
+    assert read_in_all(schedule) == [[[1, 1]]]
+    assert schedule.take_moves() == []
+
+
+def test_one_that_others_copy_from_keeps_its_place_before_those_that_came_later():
+    """Else a stream of newcomers that share its beginning would keep it from ever being read in to the end."""
+    schedule = schedule_of(3, 16)
+    admit(schedule, job("first", [1, 1, 1, 2, 2, 2, 2, 2]))
+    schedule.commit_read_in(schedule.read_in())
+    admit(schedule, job("a", [1, 1, 1, 3, 3, 3, 3, 3]), job("b", [1, 1, 1, 4, 4, 4, 4, 4]))
+    assert read_in_all(schedule) == [[[2, 2, 2], [3, 3, 3]], [[2], [3]], [[4, 4, 4]], [[4]]]
+    assert schedule.take_moves() == [Copy(0, 1), Copy(0, 2)]
+
+
+def test_requests_of_one_session_are_served_one_after_another():
+    schedule = schedule_of(2, 16)
+    one, other = job("a", [1], max_tokens=1), job("a", [1, 4, 5], max_tokens=1)
+    admit(schedule, one, other)
+    assert schedule.num_busy == 1
+    assert [ended for ended, _ in step(schedule, 4)] == [one]
+    schedule.admit()
+    read_in_all(schedule)
+    [(ended, sample)] = step(schedule, 4)
+    assert (ended, sample.num_cached) == (other, 1)
+
+
 def test_idle_session_gives_its_slot_to_another_and_keeps_its_cache_on_the_shelf():
     schedule = schedule_of(1, 16, kept=1)
     admit(schedule, job("a", [1, 2, 3], max_tokens=1))
@@ -288,12 +323,24 @@ def test_cancel_frees_the_slot_or_the_place_in_the_queue():
     assert [ended for ended, _ in step(schedule, 4)] == [last]
 
 
-def test_release_of_a_session_that_still_runs_lets_it_end():
-    schedule = schedule_of(1, 16)
-    one = job("a", [1], max_tokens=1)
-    admit(schedule, one)
-    schedule.release("a")
-    assert [ended for ended, _ in step(schedule, 4)] == [one]
+def test_session_released_too_early_leaves_with_its_last_request():
+    """Running and waiting ones end undisturbed and hold their place until then; the name is then a new session's."""
+    schedule = schedule_of(1, 16, eviction="never")
+    running, waiting = job("a", [1], max_tokens=1), job("a", [1, 4, 5], max_tokens=1)
+    admit(schedule, running, waiting)
+    schedule.release("a"), schedule.release("a")
+    admit(schedule, job("new", [1], max_tokens=1), job("a", [1], max_tokens=1))
+    order = []
+    for live in (1, 1, 1):
+        assert schedule.num_live == live
+        read_in_all(schedule)
+        order += [(ended.request.session, sample.num_cached) for ended, sample in step(schedule, 4)]
+        if order[-1][0] == "new":
+            schedule.release("new")
+        schedule.admit()
+    assert order == [("a", 0), ("a", 1), ("new", 0)]
+    assert schedule.num_busy == 1
+    assert schedule.rows.evictions == 0
 
 
 def test_new_weights_make_running_requests_read_in_what_they_sampled_too():
