@@ -38,7 +38,8 @@ class Experts(nnx.Module):
     """A mixture of gated layers; each token goes through the ones its router ranks first.
 
     Source: Shazeer et al. 2017, arXiv 1701.06538, without noise and without capacity: no token is dropped. The chosen (token,
-    expert) pairs are sorted by expert and run as one grouped matrix product.
+    expert) pairs are sorted by expert and run as one grouped matrix product, the platform's own: TPUs skip what no expert was
+    chosen for; XLA's CPU backend works it out as a dense product over all experts, exact but as many times slower.
     """
 
     def __init__(self, config: ModelConfig, experts: ExpertsConfig, key: Array):

@@ -52,6 +52,8 @@ class Device:
         self._programs = _compile(graphdef, self._treedef, self._model.config, config, self._sharding)
         self.compilations = self._programs.count
         self.buckets = self._agreeing_buckets()
+        # The first call of a program is slow. Nobody's request should be the one.
+        self.decode(_idle(config.slots))
 
     def close(self) -> None:
         """Let go of the caches."""
@@ -132,6 +134,12 @@ class _Programs(NamedTuple):
         return len(self.read_in) + sum(program is not None for program in self[1:])
 
 
+def _idle(slots: int) -> Decode:
+    """A decode step in which no slot takes part."""
+    by_slot = np.zeros(slots, np.int32)
+    return Decode(by_slot, by_slot, by_slot, no_draws(slots))
+
+
 def _read_in(merge: Merge, leaves: list[Array], cache: Cache, work: ReadIn) -> Cache:
     return merge(leaves).extend(cache, *work)[1]
 
@@ -185,8 +193,6 @@ def _compile(
     model = nnx.eval_shape(lambda: Transformer(model_config, nnx.Rngs(0)))
     leaves = jax.tree.leaves(nnx.split(model, nnx.Param)[1])
     cache, shelf, index = empty(config.slots), empty(config.kept), np.int32(0)
-    by_slot = np.zeros(config.slots, np.int32)
-    decode = Decode(by_slot, by_slot, by_slot, no_draws(config.slots))
 
     def read_in(rows: int) -> Any:
         by_row = np.zeros(rows, np.int32)
@@ -195,7 +201,7 @@ def _compile(
 
     return _Programs(
         read_in={rows: read_in(rows) for rows in config.prefill_buckets},
-        decode=compiled(functools.partial(_decode, merge), leaves, cache, decode, donate=(1,)),
+        decode=compiled(functools.partial(_decode, merge), leaves, cache, _idle(config.slots), donate=(1,)),
         copy=compiled(_copy, cache, index, index, donate=(0,)),
         fetch=compiled(_fetch, cache, shelf, index, index, donate=(0,)) if config.kept else None,
         row=compiled(lambda cache, slot: jax.tree.map(lambda array: _row(array, slot), cache), cache, index, donate=()),
