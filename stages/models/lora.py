@@ -107,5 +107,5 @@ def _refuse(model: Transformer, config: LoraConfig) -> None:
         raise ValueError(
             "expected modules that are dense projections in every layer; got "
             + ", ".join(f"blocks.{layer}.{name}" for layer, name in absent)
-            + f", which are none, in add_lora; a mixture of experts stands there: pass modules={left}, or None for all there are"
+            + f", which are none, in add_lora; a mixture of experts stands there: pass modules={left}, or None"
         )

@@ -6,14 +6,16 @@ import jax
 
 
 def matching_leaves(expected: Any, given: Any) -> list[Any]:
-    """The leaves of ``given`` in the order of ``expected``.
+    """The leaves of ``given`` in the order of ``expected``: all of them, or exactly the adapters, with ``None`` for the rest.
 
     Trees are compared by the names on the way to each leaf, so an ``nnx.State`` and the plain dict made of it match.
 
     Raises:
         ValueError: a parameter is missing, unknown, deleted, or of another shape or dtype; all of them are named.
     """
-    wanted, offered = _by_name(expected), _by_name(given)
+    everything, offered = _by_name(expected), _by_name(given)
+    adapters = {name: leaf for name, leaf in everything.items() if _is_adapter(name)}
+    wanted = adapters if adapters and offered and all(map(_is_adapter, offered)) else everything
     problems = [f"{name}: missing" for name in wanted if name not in offered]
     problems += [f"{name}: unknown" for name in offered if name not in wanted]
     for name in wanted.keys() & offered.keys():
@@ -27,12 +29,16 @@ def matching_leaves(expected: Any, given: Any) -> list[Any]:
             "expected weights in the layout of the engine's model; got " + "; ".join(sorted(problems)) + "; in engine.load, "
             "the old version stays in force; publish the parameters of a model with the same config"
         )
-    return [offered[name] for name in wanted]
+    return [offered.get(name) for name in everything]
 
 
 def is_gone(leaf: Any) -> bool:
     """Whether an array was donated or deleted. Such a one must not even be asked whether it is ready: that ends the process."""
     return isinstance(leaf, jax.Array) and leaf.is_deleted()
+
+
+def _is_adapter(name: str) -> bool:
+    return name.rpartition(".")[2].startswith("lora_")
 
 
 def _by_name(tree: Any) -> dict[str, Any]:
