@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from graphs.engine_trace import EngineTrace
 from graphs.evaluate import EvaluateConfig
 from graphs.parts import Parts
+from graphs.placing import PlacingConfig, place
 from stages.agents.model_agent import ModelAgent
 from stages.agents.tool_agent import ToolAgent
 from stages.envs.environment import opening_messages
@@ -27,10 +28,8 @@ from stages.text.template import TemplateChat
 from stages.tools.calculator import calculator_tool
 
 
-class PolicyConfig(BaseModel):
+class PolicyConfig(PlacingConfig):
     """The model and how it meets its tasks."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     gguf: Path | None = None
     """File of the pretrained model, llama family, with tokenizer and chat template inside. None is refused when a program is
@@ -90,10 +89,11 @@ def make_parts(config: PretrainedConfig) -> Parts:
     trace = EngineTrace()
     chat = TemplateChat(load_gguf_tokenizer(path))
     model = describe_gguf(path)
+    engine_mesh = place(model, policy)
     return Parts(
         model=model,
         load=functools.partial(fill_from_gguf, model, path),
-        engine=Engine(model, policy.engine, trace=trace),
+        engine=Engine(model, policy.engine, trace=trace, mesh=engine_mesh),
         trace=trace,
         chat=chat,
         agent=ToolAgent() if tools else ModelAgent(),

@@ -64,9 +64,14 @@ def add_lora(model: Transformer, config: LoraConfig, rngs: nnx.Rngs | None = Non
         linear.lora_scale = config.alpha / config.rank
 
 
+def has_adapters(model: nnx.Module) -> bool:
+    """Whether there is any."""
+    return bool(jax.tree.leaves(nnx.state(model, nnx.LoRAParam)))
+
+
 def trained(model: nnx.Module) -> type[nnx.Param]:
     """What of a model is trained, as a filter for ``nnx.split`` and ``nnx.state``: its adapters, or everything without any."""
-    return nnx.LoRAParam if jax.tree.leaves(nnx.state(model, nnx.LoRAParam)) else nnx.Param
+    return nnx.LoRAParam if has_adapters(model) else nnx.Param
 
 
 def merged(model: Transformer) -> Transformer:
@@ -97,7 +102,7 @@ def _projections(model: Transformer, modules: tuple[str, ...] | None = None) -> 
 
 
 def _refuse(model: Transformer, config: LoraConfig) -> None:
-    if jax.tree.leaves(nnx.state(model, nnx.LoRAParam)):
+    if has_adapters(model):
         raise ValueError("expected a model without adapters; got one that has some, in add_lora; add them once")
     found = {(layer, name) for layer, name, _ in _projections(model)}
     wanted = [(layer, name) for layer in range(len(model.blocks)) for name in config.modules or ()]

@@ -15,6 +15,7 @@ import threading
 from typing import Any, Self
 
 import numpy as np
+from flax import nnx
 from jax.sharding import Mesh
 
 from stages.models.transformer import Transformer
@@ -26,7 +27,7 @@ from stages.rollout.mailbox import Mailbox
 from stages.rollout.sampling import request_key
 from stages.rollout.schedule import Job
 from stages.rollout.stops import Decode, Stops
-from stages.rollout.worker import EngineStatistics, Load, Trace, Worker
+from stages.rollout.worker import EngineStatistics, Load, Scramble, Trace, Worker
 
 THREAD = "headrace-engine"
 """Name of the engine's thread."""
@@ -174,6 +175,27 @@ class Engine:
             finally:
                 self._pending.pop(load, None)
                 self._mailbox.post(functools.partial(self._worker.abandon, load))
+
+    async def scramble(self, parameters: Any) -> None:
+        """Put random numbers in force in place of parameters, past the way that loads take; see ``verify.py``.
+
+        Args:
+            parameters: those to replace, by name; their values do not matter.
+
+        Raises:
+            ValueError: they do not fit the engine's model.
+            RuntimeError: the engine is closed, or its thread died.
+        """
+        self._refuse_if_ended()
+        scramble = Scramble(self._device.parameters.matching(parameters))
+        future = self._expect(scramble)
+        self._mailbox.post(functools.partial(self._worker.scramble, scramble))
+        await future
+
+    @property
+    def parameters(self) -> nnx.State:
+        """What is in force, in the engine's type and on its devices. Of an open engine; to read."""
+        return self._device.parameters.tree
 
     def statistics(self) -> EngineStatistics:
         """Counters since the engine opened."""

@@ -86,10 +86,10 @@ class Parameters:
             raise ValueError(f"{gone} of {len(leaves)} arrays were deleted after they were published")
         self.leaves = [old if new is None else new for old, new in zip(self.leaves, leaves, strict=True)]
 
-    def scramble(self, leaves: Sequence[Any], seed: int) -> None:
+    def scramble(self, leaves: Sequence[Any]) -> None:
         """Put random numbers in force, past the way that published parameters take, where ``leaves`` are not ``None``."""
         self.leaves = [
-            old if leaf is None else _noise(seed + number, shape.shape, shape.dtype, shape.sharding)
+            old if leaf is None else _noise(number, shape.shape, shape.dtype, shape.sharding)
             for number, (old, leaf, shape) in enumerate(zip(self.leaves, leaves, self.shapes, strict=True))
         ]
 

@@ -13,7 +13,7 @@ def matching_leaves(expected: Any, given: Any) -> list[Any]:
     Raises:
         ValueError: a parameter is missing, unknown, deleted, or of another shape or dtype; all of them are named.
     """
-    everything, offered = _by_name(expected), _by_name(given)
+    everything, offered = leaves_by_name(expected), leaves_by_name(given)
     adapters = {name: leaf for name, leaf in everything.items() if _is_adapter(name)}
     wanted = adapters if adapters and offered and all(map(_is_adapter, offered)) else everything
     problems = [f"{name}: missing" for name in wanted if name not in offered]
@@ -41,7 +41,8 @@ def _is_adapter(name: str) -> bool:
     return name.rpartition(".")[2].startswith("lora_")
 
 
-def _by_name(tree: Any) -> dict[str, Any]:
+def leaves_by_name(tree: Any) -> dict[str, Any]:
+    """The leaves of a tree under dotted names, ``blocks.0.query.kernel_IO``, in its order."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {".".join(_name(key) for key in path if _name(key) != "value"): leaf for path, leaf in leaves}
 

@@ -69,6 +69,12 @@ class Load(msgspec.Struct, frozen=True, eq=False):
     version: int
 
 
+class Scramble(msgspec.Struct, frozen=True, eq=False):
+    """Leaves to put random numbers in place of; ``None`` for those to keep."""
+
+    leaves: list[Any]
+
+
 class Worker:
     """State of the thread; ``run`` is its body."""
 
@@ -141,6 +147,12 @@ class Worker:
         if self._load is load:
             self._load = None
             self.schedule.hold_new_sessions = False
+
+    def scramble(self, scramble: Scramble) -> None:
+        """Put random numbers in force, see ``verify.py``."""
+        self._device.parameters.scramble(scramble.leaves)
+        self.schedule.rows.forget()
+        self._ended.append((scramble, None))
 
     def abort(self, session: str) -> None:
         """End what the session is sampling with what there is."""
