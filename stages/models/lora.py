@@ -79,7 +79,7 @@ def merged(model: Transformer) -> Transformer:
 
     Folded in float32 and rounded once to the kernel's dtype: in bfloat16 a small adapter can vanish in that rounding.
     """
-    copy = nnx.merge(*nnx.split(model))
+    copy = nnx.clone(model)
     for _, _, linear in _projections(copy):
         down, up = linear.lora_down_IR, linear.lora_up_RO
         if down is None or up is None:
