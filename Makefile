@@ -20,7 +20,7 @@ run: $(READY) ## train the calculator agent from scratch
 	$(BIN)/headrace run calculator
 
 run-llm: $(READY) $(MODEL) ## train a pretrained language model (fetches 93 MB once)
-	$(BIN)/headrace run smollm2 --policy.gguf $(MODEL)
+	$(BIN)/headrace run smollm2 --model $(MODEL)
 
 test: $(READY) ## run the tests
 	$(BIN)/pytest --durations=10

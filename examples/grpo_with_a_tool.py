@@ -44,6 +44,7 @@ async def train(steps: int) -> Rows:
     settings = config.grpo.model_copy(update={"steps": steps, "groups_per_step": 4, "group_size": 4, "max_lag": 1})
     parts = calculator(config).parts
     assert parts is not None
+    parts.load()
     graph = grpo(settings, parts).replace("rewards", ShortAnswers(price=0.001)).with_("rewards", workers=4)
     print(graph.draw())
     rows = Rows()

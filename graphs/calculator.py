@@ -88,15 +88,15 @@ class CalculatorConfig(BaseModel):
 def calculator(config: CalculatorConfig) -> Program:
     """Put the demonstration together."""
     tool = DelayedTool(DisabledTool(calculator_tool()) if config.tool == "off" else calculator_tool(), config.delay)
-    model = Transformer(config.model, nnx.Rngs(config.seed))
+    model = nnx.eval_shape(lambda: Transformer(config.model, nnx.Rngs(0)))
     trace = EngineTrace()
-    engine = Engine(model, config.engine, trace=trace)
+    chat = CompactChat([tool])
     parts = Parts(
         model=model,
-        load=lambda: None,
-        engine=engine,
+        load=lambda: nnx.update(model, nnx.state(Transformer(config.model, nnx.Rngs(config.seed)), nnx.Param)),
+        engine=Engine(model, config.engine, trace=trace, decode=chat.decode),
         trace=trace,
-        chat=CompactChat([tool]),
+        chat=chat,
         agent=ToolAgent(),
         make_env=lambda task: ToolEnv([tool]),
         opening=opening_messages,

@@ -1,4 +1,6 @@
-"""The command line: ``headrace run | check | draw | eval``. Exit status 2 for anything the user can mend before work starts.
+"""The command line: ``headrace run | check | draw | eval | chat | export``.
+
+Exit status 2 for anything the user can mend before work starts.
 
 Settings are written as ``--section.field value``; tyro reads them into the program's pydantic config.
 """
@@ -14,10 +16,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-import msgspec
 import tyro
 from flax import nnx
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from rich.console import Console
 
 # Before transformers is imported: its notices of absent packages say nothing here.
@@ -25,12 +26,15 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 from flow import BuildError, FlowError, Plan
 from graphs.catalogue import CATALOGUE, find
+from graphs.chat import ChatConfig, find_speaker, hold_chat
 from graphs.execute import check_parts, execute, prepare
+from graphs.export import ExportOptions, loading_line, prepare_export
 from graphs.interrupts import Interrupted
+from graphs.memory import check_memory, device_budget
 from graphs.own import load_function, make_program
 from graphs.program import Program
 from graphs.run_folder import RunFolder
-from graphs.saved import evaluation_of
+from graphs.saved import evaluation_of, saved_config, saved_entry, understood
 from graphs.view import View
 from stages.models.lora import trained
 from stages.rollout.verify import verify_sync
@@ -42,7 +46,10 @@ USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a t
                                                     model and prove that the engine gets its weights to the bit
   headrace draw NAME [--section.field value ...]    draw its graphs
   headrace eval RUN [--section.field value ...]     evaluate the weights a run saved
+  headrace chat MODEL [--temperature value ...]     talk with a model, or with what a run learned
+  headrace export RUN [--out FOLDER]                write what a run learned as a Hugging Face folder
 
+MODEL is a Hugging Face folder, a .gguf file, OWNER/NAME of the Hub, or a RUN, the folder of a run.
 NAME is one of the following, or path/to/file.py:function for a function of your own that returns a graph or a program.
 """
 
@@ -67,7 +74,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not given or given[0] in ("-h", "--help", "help"):
         _print(USAGE + "\n".join(f"  {name:<14} {entry.title}" for name, entry in CATALOGUE.items()))
         raise SystemExit(0 if given else 2)
-    commands: dict[str, Callable[[list[str]], Work | None]] = {"run": _run, "check": _check, "draw": _draw, "eval": _eval}
+    commands: dict[str, Callable[[list[str]], Work | None]] = {
+        "run": _run,
+        "check": _check,
+        "draw": _draw,
+        "eval": _eval,
+        "chat": _chat,
+        "export": _export,
+    }
     command = commands.get(given[0])
     if command is None:
         near = difflib.get_close_matches(given[0], commands, 1)
@@ -127,6 +141,7 @@ def _check(arguments: list[str]) -> Work | None:
     program, _ = _program("check", wanted)
     plans = [phase.make(None).build(quiet=True) for phase in program.phases]
     check_parts(program)
+    _tell_memory(program)
     _warn(program, plans)
     _print(f"{program.name}: {len(plans)} graph{'s' if len(plans) != 1 else ''} can run")
     return _verifying(program) if len(wanted) < len(arguments) else None
@@ -154,6 +169,16 @@ def _verifying(program: Program) -> Work:
     return lambda: asyncio.run(verify())
 
 
+def _tell_memory(program: Program) -> None:
+    """Refuse what cannot fit; what might is compiled, which takes a while, and told."""
+    budget = device_budget()
+    check_memory(program, budget)
+    if any(phase.training is not None for phase in program.phases):
+        _print("compiling a gradient, to know its memory")
+    if table := check_memory(program, budget, compiled=True):
+        _print(f"memory of each device, {budget.device}:\n{table}")
+
+
 def _warn(program: Program, plans: Sequence[Plan]) -> None:
     """Say what is allowed and probably not meant."""
     warnings = [warning for phase in program.phases for warning in phase.warnings]
@@ -171,29 +196,37 @@ def _draw(arguments: list[str]) -> None:
 
 def _eval(arguments: list[str]) -> Work:
     run, *rest = arguments
-    saved = _saved_config(Path(run))
-    if saved["program"] not in CATALOGUE:
-        raise LookupError(
-            f"expected a run of one of {', '.join(CATALOGUE)}, got one of '{saved['program']}'; "
-            "what a graph of your own learned is for your own code to evaluate"
-        )
-    entry = find(saved["program"])
+    saved = saved_config(Path(run))
+    entry = saved_entry(saved)
     config, _ = _parsed(f"headrace eval {run}", entry.config, rest, saved["config"])
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     return _executed(evaluation_of(entry, config, Path(run)), RunFolder(Path(run) / f"eval-{stamp}"))
 
 
-def _saved_config(run: Path) -> dict[str, Any]:
-    path = run / "config.json"
-    if not path.exists():
-        runs = sorted(p.parent.name for p in run.parent.glob("*/config.json")) if run.parent.exists() else []
-        near = difflib.get_close_matches(run.name, runs, 1)
-        hint = f"did you mean '{run.parent / near[0]}'?" if near else "give the folder of a run, such as runs/NAME"
-        raise LookupError(f"expected a run with a config.json, got '{run}'; {hint}")
-    try:
-        return msgspec.json.decode(path.read_bytes())
-    except msgspec.DecodeError as error:
-        raise ValueError(f"expected a JSON config in {path}, got {error}; the file is damaged") from error
+def _chat(arguments: list[str]) -> Work:
+    name, *rest = arguments
+    config = tyro.cli(ChatConfig, args=rest, prog=f"headrace chat {name}")
+    speaker = find_speaker(name, config)
+
+    def work() -> None:
+        try:
+            hold_chat(speaker, config, Console(highlight=False))
+        except ValueError as error:
+            _refuse(str(error))
+
+    return work
+
+
+def _export(arguments: list[str]) -> Work:
+    run, *rest = arguments
+    wanted = tyro.cli(ExportOptions, args=rest, prog=f"headrace export {run}")
+    export = prepare_export(Path(run), wanted.out)
+
+    def work() -> None:
+        folder = export()
+        _print(f"written: {folder}\nload it with {loading_line(folder)}")
+
+    return work
 
 
 def _program(command: str, arguments: list[str]) -> tuple[Program, Options]:
@@ -229,13 +262,14 @@ def _parsed(
 
 def _default(config_type: type[BaseModel], saved: dict[str, Any] | None, default: BaseModel | None) -> tuple[Any, ...]:
     """What to start from, as a field of a dataclass; nothing where the config has settings without a default."""
-    try:
-        start = config_type.model_validate(saved) if saved is not None else default or config_type()
-    except ValidationError as error:
-        if saved is None and all(fault["type"] == "missing" for fault in error.errors()):
-            return ()
-        lines = [f"  {'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
-        raise ValueError("expected a config this version understands, got:\n" + "\n".join(lines)) from error
+    if saved is not None:
+        start = understood(config_type, saved)
+    elif default is not None:
+        start = default
+    elif any(field.is_required() for field in config_type.model_fields.values()):
+        return ()
+    else:
+        start = config_type()
     return (dataclasses.field(default_factory=lambda: start),)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from flow import Plan, Run
 from flow.trace import LoopLag, PerfettoWriter
 from graphs.interrupts import interruptible
+from graphs.memory import check_memory, device_budget
 from graphs.program import Phase, Program
 from graphs.run_folder import RunFolder
 from graphs.summary import of_phase
@@ -29,10 +30,11 @@ def prepare(program: Program, folder: RunFolder) -> Prepared:
 
     Raises:
         BuildError: a graph cannot run.
-        ValueError: parts do not fit each other, such as a prompt that is longer than the context.
+        ValueError: parts do not fit each other, such as a prompt that is longer than the context, or the device's memory.
     """
     plans = [(phase, phase.make(folder.path).build(quiet=True)) for phase in program.phases]
     check_parts(program)
+    check_memory(program, device_budget())
     return plans
 
 

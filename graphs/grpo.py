@@ -7,7 +7,7 @@ prompts >> members >> episodes >> groups >> rewards >> advantages >> batches >> 
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from flow import Collect, Freshness, Graph, Retry, Threads
 from graphs.parts import Parts
@@ -46,7 +46,7 @@ class GrpoConfig(BaseModel):
     seed: int = Field(default=0, ge=0, lt=2**31)
     """Decides the order of the tasks."""
     sampling: SamplingConfig = SamplingConfig()
-    """Temperature and budgets of episodes."""
+    """Temperature, stops and budgets of episodes. Draws from all tokens: a temperature above 0, and nothing that truncates."""
     limits: TimeLimits = TimeLimits()
     """Time limits of an episode."""
     advantages: AdvantagesConfig = AdvantagesConfig()
@@ -55,6 +55,18 @@ class GrpoConfig(BaseModel):
     """Bounds of the policy loss."""
     trainer: TrainerConfig = TrainerConfig(row_length=128)
     """Optimizer and micro-batches."""
+
+    @field_validator("sampling")
+    @classmethod
+    def _draws_from_all_tokens(cls, sampling: SamplingConfig) -> SamplingConfig:
+        if sampling.truncates or sampling.temperature == 0:
+            raise ValueError(
+                "expected sampling from the whole distribution, which is what the trainer scores: a temperature above 0, "
+                f"top_k=0, top_p=1, min_p=0; got temperature={sampling.temperature:g}, top_k={sampling.top_k}, "
+                f"top_p={sampling.top_p:g}, min_p={sampling.min_p:g}, in grpo.sampling; set them back there, "
+                "and truncate in evaluate.sampling only"
+            )
+        return sampling
 
 
 def grpo(config: GrpoConfig, parts: Parts, checkpoints: CheckpointStore | None = None) -> Graph:

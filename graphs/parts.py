@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from flax import nnx
 
 from graphs.engine_trace import EngineTrace
+from graphs.model_source import ModelSource
 from stages.agents.agent import Agent
 from stages.envs.environment import Environment
 from stages.models.transformer import Transformer
@@ -32,6 +33,7 @@ class Parts:
         reward: scores a finished episode.
         train: tasks to learn from.
         heldout: tasks to evaluate on.
+        source: where a pretrained policy comes from; ``None`` for one that is trained from scratch.
     """
 
     model: Transformer
@@ -46,6 +48,7 @@ class Parts:
     reward: RewardFunction
     train: Sequence[Task]
     heldout: Sequence[Task]
+    source: ModelSource | None = None
 
     def rewards(self) -> Rewards:
         """The reward stage."""

@@ -5,13 +5,17 @@ and ``evaluate.py``.
 """
 
 from pathlib import Path
+from typing import TypeVar
 
 from graphs.grpo import GrpoConfig
+from graphs.parts import Parts
 from graphs.pretrained_parts import PretrainedConfig, given, make_parts
 from graphs.program import Program, evaluation, supervised, training
 from graphs.sft import SftConfig
 from stages.tasks.examples import read_examples
 from stages.train.config import TrainerConfig
+
+ConfigType = TypeVar("ConfigType", bound=PretrainedConfig)
 
 
 class GrpoProgramConfig(PretrainedConfig):
@@ -42,7 +46,7 @@ def grpo_program(config: GrpoProgramConfig) -> Program:
         training(config.grpo, parts),
         evaluation("heldout_after", config.evaluate, parts),
     )
-    return Program("grpo", config, parts, phases, config.grpo.max_lag)
+    return Program("grpo", _pinned(config, parts), parts, phases, config.grpo.max_lag)
 
 
 def sft_program(config: SftProgramConfig) -> Program:
@@ -50,10 +54,17 @@ def sft_program(config: SftProgramConfig) -> Program:
     examples = read_examples(given(config.demonstrations, "demonstrations", "a JSONL file of conversations"))
     parts = make_parts(config)
     phases = (supervised(config.sft, parts, examples), evaluation("heldout_after", config.evaluate, parts))
-    return Program("sft", config, parts, phases)
+    return Program("sft", _pinned(config, parts), parts, phases)
 
 
 def evaluate_program(config: EvaluateProgramConfig) -> Program:
     """Held-out evaluation of a pretrained model."""
     parts = make_parts(config)
-    return Program("evaluate", config, parts, (evaluation("heldout", config.evaluate, parts, main=True),))
+    return Program("evaluate", _pinned(config, parts), parts, (evaluation("heldout", config.evaluate, parts, main=True),))
+
+
+def _pinned(config: ConfigType, parts: Parts) -> ConfigType:
+    """The config with the commit that a branch stands for now, so that whatever goes on from this run takes the same one."""
+    if parts.source is None or parts.source.commit is None:
+        return config
+    return config.model_copy(update={"policy": config.policy.model_copy(update={"revision": parts.source.commit})})

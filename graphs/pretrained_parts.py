@@ -1,14 +1,16 @@
-"""The world around a pretrained language model: its file, what it may call, what earns a reward, where tasks come from."""
+"""The world around a pretrained language model: its name, what it may call, what earns a reward, where tasks come from."""
 
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+import tyro
 from pydantic import BaseModel, ConfigDict, Field
 
 from graphs.engine_trace import EngineTrace
 from graphs.evaluate import EvaluateConfig
+from graphs.model_source import find_model
 from graphs.parts import Parts
 from graphs.placing import PlacingConfig, place
 from stages.agents.model_agent import ModelAgent
@@ -16,24 +18,26 @@ from stages.agents.tool_agent import ToolAgent
 from stages.envs.environment import opening_messages
 from stages.envs.task_env import TaskEnv
 from stages.envs.tool_env import ToolEnv
-from stages.models.gguf import describe_gguf, fill_from_gguf
+from stages.models.pretrained import describe_model, fill_model
 from stages.records import Task
 from stages.rewards.answers import exact_answer, last_number, needs_answer, needs_number
 from stages.rollout.config import EngineConfig
 from stages.rollout.engine import Engine
 from stages.tasks.arithmetic import ArithmeticConfig, Split, arithmetic_tasks
 from stages.tasks.jsonl import JsonlTasks
-from stages.text.gguf_tokenizer import load_gguf_tokenizer
-from stages.text.template import TemplateChat
+from stages.text.pretrained import load_chat
 from stages.tools.calculator import calculator_tool
 
 
 class PolicyConfig(PlacingConfig):
     """The model and how it meets its tasks."""
 
-    gguf: Path | None = None
-    """File of the pretrained model, llama family, with tokenizer and chat template inside. None is refused when a program is
-    made: there is no default model."""
+    model: Annotated[str | None, tyro.conf.arg(aliases=["--model"])] = None
+    """The pretrained model: a Hugging Face folder, a .gguf file, or OWNER/NAME on the Hugging Face Hub. None is refused when a
+    program is made: there is no default model."""
+    revision: str | None = None
+    """Commit, branch or tag of a model on the Hub; ``None`` takes its main branch. What a branch stood for is in the run's
+    ``summary.json``, and ``config.json`` names that commit."""
     engine: EngineConfig = EngineConfig(slots=32, context_length=256, prefill_rows=8, prefill_chunk=32)
     """Shapes of the engine."""
     system: str | None = None
@@ -82,18 +86,18 @@ def make_parts(config: PretrainedConfig) -> Parts:
         RowError: a task file has broken rows.
     """
     policy = config.policy
-    path = given(policy.gguf, "policy.gguf", "the file of a pretrained model")
     train = _tasks(config, config.tasks.train, config.tasks.num_train, "train")
     heldout = _tasks(config, config.tasks.heldout, config.evaluate.num_tasks, "heldout")[: config.evaluate.num_tasks]
     tools = (calculator_tool(),) if policy.tools == "calculator" else ()
+    source = find_model(policy.model, policy.revision, "policy.model")
     trace = EngineTrace()
-    chat = TemplateChat(load_gguf_tokenizer(path))
-    model = describe_gguf(path)
+    chat = load_chat(source.path)
+    model = describe_model(source.path)
     engine_mesh = place(model, policy)
     return Parts(
         model=model,
-        load=functools.partial(fill_from_gguf, model, path),
-        engine=Engine(model, policy.engine, trace=trace, mesh=engine_mesh),
+        load=functools.partial(fill_model, model, source.path),
+        engine=Engine(model, policy.engine, trace=trace, decode=chat.decode, mesh=engine_mesh),
         trace=trace,
         chat=chat,
         agent=ToolAgent() if tools else ModelAgent(),
@@ -103,6 +107,7 @@ def make_parts(config: PretrainedConfig) -> Parts:
         reward=exact_answer if policy.reward == "exact_answer" else last_number,
         train=train,
         heldout=heldout,
+        source=source,
     )
 
 

@@ -17,13 +17,31 @@ from graphs.grpo import GrpoConfig, grpo
 from graphs.parts import Parts
 from graphs.sft import SftConfig, sft
 from stages.checkpoint.store import CheckpointStore
+from stages.losses.supervised import supervised_loss
+from stages.losses.tokens import Loss
 from stages.records import Example
 from stages.rewards.shuffled import Shuffled
 from stages.scores import Scores
+from stages.train.config import TrainerConfig
 
 
 async def _nothing() -> None:
     pass
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a trainer of a phase is made of, to tell its memory before there is one.
+
+    Attributes:
+        config: optimizer and micro-batches.
+        loss: of the objective.
+        temperature: that episodes are sampled at.
+    """
+
+    config: TrainerConfig
+    loss: Loss
+    temperature: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +58,7 @@ class Phase:
         warnings: what is allowed and probably not meant.
         prepare: awaited before the graph runs.
         result: read after it ran; goes into the summary.
+        training: its trainer; ``None`` where nothing is trained.
     """
 
     name: str
@@ -51,6 +70,7 @@ class Phase:
     warnings: Sequence[str] = ()
     prepare: Callable[[], Awaitable[None]] = _nothing
     result: Callable[[], Mapping[str, Any]] = field(default=dict[str, Any])
+    training: Training | None = None
 
 
 @dataclass(frozen=True)
@@ -81,6 +101,7 @@ def warm_start(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -
         lambda folder: sft(config, parts, examples),
         total=config.steps,
         check=_sft_check(config, parts, examples),
+        training=Training(config.trainer, supervised_loss),
     )
 
 
@@ -108,7 +129,8 @@ def training(config: GrpoConfig, parts: Parts, *, shuffled: bool = False) -> Pha
 
     evicted = eviction_warning(config.max_concurrency, parts.engine.config.slots, config.sampling.max_turns)
     warnings = () if evicted is None else (evicted,)
-    return Phase("grpo", title, make, total=config.steps, main=True, check=check, warnings=warnings)
+    trained = Training(config.trainer, config.loss, config.sampling.temperature)
+    return Phase("grpo", title, make, total=config.steps, main=True, check=check, warnings=warnings, training=trained)
 
 
 def supervised(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -> Phase:
@@ -118,7 +140,8 @@ def supervised(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -
     def make(folder: Path | None) -> Graph:
         return sft(config, parts, examples, None if folder is None else CheckpointStore(folder / "checkpoints"))
 
-    return Phase("sft", title, make, total=config.steps, main=True, check=_sft_check(config, parts, examples))
+    check, trained = _sft_check(config, parts, examples), Training(config.trainer, supervised_loss)
+    return Phase("sft", title, make, total=config.steps, main=True, check=check, training=trained)
 
 
 def evaluation(name: str, config: EvaluateConfig, parts: Parts, *, main: bool = False) -> Phase:

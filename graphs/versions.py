@@ -30,6 +30,8 @@ def versions(program: Program) -> dict[str, Any]:
     }
     if program.parts is not None:
         found["model"] = _model_hash(program.parts.model)
+        if program.parts.source is not None:
+            found["model_source"] = {"name": program.parts.source.name, "commit": program.parts.source.commit}
         chat = program.parts.chat
         # Through the protocol alone: what every id reads as, and what a question with every tool is rendered to.
         found["tokenizer"] = _hash("\0".join(chat.decode(np.array([index])) for index in range(chat.vocab_size)))

@@ -83,7 +83,7 @@ class Turn(msgspec.Struct, frozen=True):
     start: int
     stop: int
     stop_reason: Literal["stop", "length"]
-    """``stop``: a stop token was sampled (it is the last id of the span). ``length``: the token budget ran out."""
+    """``stop``: the last id of the span is a stop token, or completes a stop string. ``length``: the token budget ran out."""
     model_s: float
     """Seconds from request to reply, waiting for a slot included."""
     tool_s: float | None

@@ -33,3 +33,42 @@ def strict_dtypes(request: pytest.FixtureRequest) -> Iterator[None]:
 
     with jax.numpy_dtype_promotion("strict"):
         yield
+
+
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.fixture(scope="session")
+def pretrained_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Hugging Face folder as transformers would save it: a tiny decoder, a byte-level BPE of its own, a ChatML template."""
+    from flax import nnx
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    from stages.models.config import ModelConfig
+    from stages.models.huggingface import write_huggingface
+    from stages.models.transformer import Transformer
+
+    folder = tmp_path_factory.mktemp("hub") / "tiny-instruct"
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<|im_start|>", "<|im_end|>", "<|endoftext|>"], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    bpe.train_from_iterator(["What is the sum of one and two? The sum is three. What is the capital?"] * 4, trainer)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bpe, chat_template=TEMPLATE, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    )
+    config = ModelConfig(
+        vocab_size=len(tokenizer), width=16, num_layers=2, num_heads=2, num_kv_heads=1, head_size=8, mlp_width=32,
+        context_length=128,
+    )  # fmt: skip
+    write_huggingface(Transformer(config, nnx.Rngs(0)), folder)
+    tokenizer.save_pretrained(folder)
+    (folder / "generation_config.json").write_text('{"eos_token_id": [1, 2]}')
+    return folder

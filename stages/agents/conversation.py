@@ -2,7 +2,8 @@
 
 Not an agent itself: the agents say how a sampled turn becomes a message. Budgets are kept here. A turn gets what is left of the
 context; a turn that runs into its budget ends the episode as truncated by length and nothing in it is executed; an answer that
-is already in keeps the episode finished, however little room is left after it.
+is already in keeps the episode finished, however little room is left after it. A turn that stopped on a stop string, without a
+stop token, gets its end token from the chat once the conversation goes on: given, not sampled.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,7 +55,7 @@ async def converse(setting: Setting, transcript: Transcript, read_turn: ReadTurn
         if turn + 1 == max_turns:
             transcript.messages.extend(replies)
             return out_of_turns
-        extension = setting.chat.extend(replies)
+        extension = setting.chat.extend(replies, closed=transcript.last_id in setting.chat.stop_ids)
         if len(transcript) + len(extension) >= setting.policy.context_length:
             transcript.messages.extend(replies)
             return Ending(Status.TRUNCATED_LENGTH, f"the reply to turn {turn + 1} is longer than what is left of the context")
@@ -96,6 +97,10 @@ async def _sample_turn(
         max_tokens=max_tokens,
         stop_ids=setting.chat.stop_ids,
         temperature=setting.sampling.temperature,
+        top_k=setting.sampling.top_k,
+        top_p=setting.sampling.top_p,
+        min_p=setting.sampling.min_p,
+        stop_strings=setting.sampling.stop_strings,
         key=(*setting.key, turn),
         session=setting.session,
     )
@@ -103,5 +108,6 @@ async def _sample_turn(
     sample = await setting.policy.sample(request)
     seconds = anyio.current_time() - started
     message = read_turn(sample.ids, turn)
-    transcript.sample(sample.ids, sample.logprobs, sample.versions, message, sample.stop_reason, seconds)
-    return message, sample.stop_reason == "stop"
+    complete = sample.stop_reason == "stop"
+    transcript.sample(sample.ids, sample.logprobs, sample.versions, message, "stop" if complete else "length", seconds)
+    return message, complete

@@ -119,7 +119,8 @@ def sample_problem(sample: Sample, request: SampleRequest) -> str | None:
     if np.min(sample.versions) < 0:
         return f"expected versions from 0, got {np.min(sample.versions)}"
     # The other way round is no fault: a budget may run out on a stop token, and then the policy's word is what counts.
-    if sample.stop_reason == "stop" and int(sample.ids[-1]) not in request.stop_ids:
+    # Where a stop string may have ended the turn, only the policy can tell: it alone reads the text as it comes.
+    if sample.stop_reason == "stop" and not request.stop_strings and int(sample.ids[-1]) not in request.stop_ids:
         return f"expected a turn that stopped to end with one of {request.stop_ids}, got {sample.ids[-1]}"
     return None
 

@@ -1,7 +1,7 @@
 """Attention over packed rows and over a cache. Pure functions; queries and keys come turned already.
 
-Which kernel runs is the platform's business: XLA's own attention on CPU and, with what cuDNN has, on GPU; the splash kernel of
-Pallas on TPU, for shapes it takes. No setting chooses.
+Over packed rows it is ``jax.nn.dot_product_attention``, which picks what runs on the platform; capped scores it has not.
+Over a cache it is written out: there the keys have their positions last, and no copy in another order is made.
 
 Axes: B rows, T tokens of a row, S positions attended to, K key-value heads, G query heads of each, N = K * G, D head size.
 """

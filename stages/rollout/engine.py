@@ -105,6 +105,11 @@ class Engine:
             self._is_open = False
 
     @property
+    def mesh(self) -> Mesh | None:
+        """Devices of its own; ``None`` where it computes where the model lies."""
+        return self._mesh
+
+    @property
     def context_length(self) -> int:
         """Most tokens of context and continuation together."""
         return self.config.context_length

@@ -75,7 +75,7 @@ class Decode(NamedTuple):
     draw: Draw
 
 
-Outcome = tuple[Job, Sample | FloatingPointError]
+Outcome = tuple[Job, Sample | Exception]
 
 
 class Schedule:
@@ -285,7 +285,7 @@ class Schedule:
         needed, chunk = int(self._length_S[slot]) - 1, self._config.prefill_chunk
         return -(-(needed - common) // chunk) < -(-(needed - int(self.rows.cached_R[slot])) // chunk)
 
-    def _outcome(self, slot: int) -> Sample | FloatingPointError | None:
+    def _outcome(self, slot: int) -> Sample | Exception | None:
         """What the request in the slot has come to with its newest token, the last there is; ``None`` while it goes on."""
         job, stop = self._jobs[slot], int(self._length_S[slot])
         logprob = float(self._logprobs_ST[slot, stop - 1])
@@ -295,7 +295,12 @@ class Schedule:
                 f"{stop - 1} of session {job.request.session!r} in the engine, weights version "
                 f"{self._versions_ST[slot, stop - 1]}; the weights have diverged: lower the learning rate or clip the gradient"
             )
-        if job.stops.ended_by(self.rows.ids_RT[slot, len(job.request.ids) : stop]):
+        try:
+            ended = job.stops.ended_by(self.rows.ids_RT[slot, len(job.request.ids) : stop])
+        except Exception as error:
+            # Reading is the tokenizer's work: a fault of it is this request's, and the others go on.
+            return error
+        if ended:
             return self._sample(slot, "stop")
         return self._sample(slot, "length") if stop >= self._limit_S[slot] else None
 

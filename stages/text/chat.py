@@ -63,10 +63,14 @@ class Chat(Protocol):
         """
         ...
 
-    def extend(self, replies: Sequence[Message]) -> np.ndarray:
+    def extend(self, replies: Sequence[Message], *, closed: bool = True) -> np.ndarray:
         """Ids between the last token of an assistant turn and the first of the next one, int32 [N].
 
         They are the text that closes the turn, the replies in the order given, and the generation prompt.
+
+        Args:
+            replies: what was said in between.
+            closed: whether the turn ended with a stop token. If not, as after a stop string, its end token comes first.
 
         Raises:
             ValueError: a reply cannot be written in this format.
@@ -82,7 +86,8 @@ class Chat(Protocol):
 
         Returns:
             The message. Text that opened a call but is none, or was cut, is a ``BadCall`` under its own id. Calls sketched
-            inside a reasoning block are text.
+            inside a reasoning block are text. A turn that ended on a stop string has it in its text, and a call is whole where
+            the format's own mark ended it before.
         """
         ...
 

@@ -63,8 +63,8 @@ class CompactChat:
             parts += self._call(call)
         return _joined([*parts, [self._end]])
 
-    def extend(self, replies: Sequence[Message]) -> np.ndarray:
-        """See ``Chat.extend``. Nothing closes a turn here.
+    def extend(self, replies: Sequence[Message], *, closed: bool = True) -> np.ndarray:
+        """See ``Chat.extend``. Nothing but its end token closes a turn here.
 
         A reply comes from outside the program, so it never fails here: capitals are lowered and a character that is not in
         the vocabulary is written as ``?``.
@@ -76,7 +76,8 @@ class CompactChat:
             ]
             for reply in replies
         ]
-        return _joined([*written, [self.vocabulary.mark("<|assistant|>")]])
+        end = [] if closed else [self._end]
+        return _joined([end, *written, [self.vocabulary.mark("<|assistant|>")]])
 
     def read(self, ids: np.ndarray, turn: int = 0) -> Message:
         """See ``Chat.read``."""

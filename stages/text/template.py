@@ -59,7 +59,7 @@ class TemplateChat:
                 f"an assistant turn ends with {self.decode(np.array([self._end]))!r}, which is no special token"
             )
         self._before = turn[: len(frame) + 1]
-        self.stop_ids = (self._end, *also_stop)
+        self.stop_ids = tuple(dict.fromkeys((self._end, *also_stop)))
         self._check_history(keep_reasoning)
         self._shows_tools = self._render([_ASKED], tools=[_TOOL]) != self._render([_ASKED])
 
@@ -85,10 +85,11 @@ class TemplateChat:
             raise ValueError(f"expected an assistant message; got role {message.role!r}, in TemplateChat.write; use extend")
         return np.array([*self._encode(self._text(message)), self._end], np.int32)
 
-    def extend(self, replies: Sequence[Message]) -> np.ndarray:
+    def extend(self, replies: Sequence[Message], *, closed: bool = True) -> np.ndarray:
         """See ``Chat.extend``: what the template renders after the sentinel turn."""
         written = [{"role": reply.role, "content": reply.content} for reply in replies]
-        return np.array(self._after_turn(written, prompt=True), np.int32)
+        end = [] if closed else [self._end]
+        return np.array([*end, *self._after_turn(written, prompt=True)], np.int32)
 
     def read(self, ids: np.ndarray, turn: int = 0) -> Message:
         """See ``Chat.read``."""

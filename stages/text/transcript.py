@@ -33,6 +33,11 @@ class Transcript:
         """Number of sampled tokens."""
         return self._num_sampled
 
+    @property
+    def last_id(self) -> int:
+        """The newest token. Of a transcript that is not empty."""
+        return int(self._ids[-1][-1])
+
     def give(self, ids: np.ndarray, messages: Iterable[Message] = ()) -> None:
         """Append tokens that the policy did not sample: mask False, no log-probability, no version.
 

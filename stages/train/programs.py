@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
+from jax.sharding import Mesh, NamedSharding
 
 from stages.batches.microbatch import empty_rows
 from stages.losses.tokens import Loss
@@ -32,6 +33,8 @@ class Programs(NamedTuple):
     """Donates its second and third argument, optimizer state and what was accumulated."""
     publish: Any
     """Parameters in the types of the model; ``None`` where they have them."""
+    state: Any
+    """Shapes and shardings of the optimizer state."""
     accumulated: Accumulated
     """Shapes and shardings of what is accumulated."""
 
@@ -43,11 +46,17 @@ class Layout(NamedTuple):
     leaves: tuple[jax.ShapeDtypeStruct, ...]
 
     @classmethod
-    def of(cls, parameters: Any) -> "Layout":
-        """The layout of parameters that lie on a mesh."""
+    def of(cls, parameters: Any, mesh: Mesh) -> "Layout":
+        """The layout of parameters, or of their shapes. Those that lie on no mesh will be on every device of this one."""
         leaves, structure = jax.tree.flatten(parameters)
-        shapes = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding) for leaf in leaves)
-        return cls(structure, shapes)
+        places = [leaf.sharding if isinstance(leaf.sharding, NamedSharding) else replicated(mesh) for leaf in leaves]
+        pairs = zip(leaves, places, strict=True)
+        return cls(structure, tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place) for leaf, place in pairs))
+
+    @property
+    def tree(self) -> Any:
+        """Shapes and shardings, as a tree."""
+        return jax.tree.unflatten(self.structure, self.leaves)
 
     @property
     def dtypes(self) -> tuple[Any, ...]:
@@ -75,20 +84,25 @@ def programs(
     shapes = layout.masters
     places = jax.tree.map(lambda leaf: leaf.sharding, shapes)
     state = optax.tree_utils.tree_map_params(
-        optimizer, lambda _, place: place, jax.eval_shape(optimizer.init, shapes), places,
-        transform_non_params=lambda _: everywhere,
+        optimizer, lambda leaf, place: _at(leaf, place), jax.eval_shape(optimizer.init, shapes), places,
+        transform_non_params=lambda leaf: _at(leaf, everywhere),
     )  # fmt: skip
+    state_at = jax.tree.map(lambda leaf: leaf.sharding, state)
     rows = empty_rows(config.rows_per_microbatch, config.row_length)
-    fixed = jax.tree.unflatten(frozen.structure, frozen.leaves)
-    reported, (sums, gap) = jax.eval_shape(objective, shapes, fixed, rows, np.int32(0))
-    loose = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=everywhere), (reported, sums, gap))
+    reported, (sums, gap) = jax.eval_shape(objective, shapes, frozen.tree, rows, np.int32(0))
+    loose = jax.tree.map(lambda leaf: _at(leaf, everywhere), (reported, sums, gap))
     accumulated = Accumulated(shapes, *loose)
     sums_at = jax.tree.map(lambda leaf: leaf.sharding, accumulated)
     own = all(dtype == jnp.float32 for dtype in layout.dtypes)
     return Programs(
-        init=jax.jit(optimizer.init, out_shardings=state),
+        init=jax.jit(optimizer.init, out_shardings=state_at),
         accumulate=jax.jit(make_accumulate(objective), donate_argnums=1, out_shardings=sums_at),
-        update=jax.jit(make_update(optimizer), donate_argnums=(1, 2), out_shardings=(places, state, sums_at, everywhere)),
+        update=jax.jit(make_update(optimizer), donate_argnums=(1, 2), out_shardings=(places, state_at, sums_at, everywhere)),
         publish=None if own else jax.jit(lambda parameters: cast_like(parameters, layout.dtypes)),
+        state=state,
         accumulated=accumulated,
     )
+
+
+def _at(leaf: Any, place: NamedSharding) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place)

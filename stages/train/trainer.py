@@ -100,7 +100,7 @@ class Trainer:
         graphdef, parameters, frozen = nnx.split(self._model, trained(self._model), nnx.Param)
         self._mesh = mesh_of((parameters, frozen))
         self._published, self._frozen = self._on_mesh(parameters), self._on_mesh(frozen)
-        layouts = Layout.of(self._published), Layout.of(self._frozen)
+        layouts = Layout.of(self._published, self._mesh), Layout.of(self._frozen, self._mesh)
         with jax.set_mesh(self._mesh):
             made = programs(graphdef, *layouts, self._loss, self._config, self._temperature)
             self._parameters = masters(self._published)

@@ -45,6 +45,7 @@ async def main() -> dict[str, object]:
     program = calculator(config)
     parts = program.parts
     assert parts is not None
+    parts.load()
     taught = demonstrations(config.tasks, 0, 1000, 1.0)
     await Run(sft(config.warm_start, parts, taught).build()).finish()
     async with parts.engine:

@@ -1,3 +1,4 @@
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -6,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flow import Run
 from flow.trace import read_trace
 from graphs.calculator import calculator
 
@@ -74,3 +76,24 @@ def test_a_run_with_the_same_seed_gives_the_same_numbers(
     for one, other in zip(first, second, strict=True):
         assert {key: one.get(key) for key in exact} == {key: other.get(key) for key in exact}
     assert any(np.isfinite(row["loss"]) for row in first if row.get("loss") is not None)
+
+
+def test_evaluation_may_truncate_and_stop_on_strings(config: Callable[..., Any]) -> None:
+    """The engine of a ready graph can read what it samples; every attempt is finished or cut, none failed."""
+    small = config()
+    sampling = small.evaluate.sampling.model_copy(update={"stop_strings": ("1", "a"), "top_k": 20, "top_p": 0.9, "min_p": 0.01})
+    program = calculator(config(evaluate=small.evaluate.model_copy(update={"sampling": sampling})))
+    phase = next(phase for phase in program.phases if phase.name == "heldout_before")
+
+    async def main() -> Mapping[str, Any]:
+        assert program.parts is not None
+        program.parts.load()
+        async with program.parts.engine:
+            graph = phase.make(None)
+            await phase.prepare()
+            await Run(graph.build()).finish()
+        return phase.result()
+
+    detail = asyncio.run(main())["heldout_before_detail"]
+    assert sum(detail.statuses.values()) == 16
+    assert set(detail.statuses) <= {"finished", "truncated_length", "truncated_turns"}

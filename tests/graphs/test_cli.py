@@ -106,7 +106,7 @@ def test_a_broken_row_is_told_with_its_number_and_nothing_is_written(own: Path, 
     """S106."""
     (own / "tasks.jsonl").write_text('{"id": "a", "prompt": "1+1", "answer": "2"}\n{"id": "b", "prompt": 7}\n')
     (own / "model.gguf").write_bytes(b"")
-    text = refused(capsys, "run", "grpo", "--policy.gguf", "model.gguf", "--tasks.train", "tasks.jsonl")
+    text = refused(capsys, "run", "grpo", "--policy.model", "model.gguf", "--tasks.train", "tasks.jsonl")
     assert "tasks.jsonl" in text
     assert "2" in text
     assert not (own / "runs").exists()
@@ -119,8 +119,8 @@ def test_a_prompt_longer_than_the_context_is_told_and_nothing_is_written(own: Pa
 
 
 def test_a_model_that_is_not_there_is_told(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--policy.gguf PATH" in refused(capsys, "run", "smollm2")
-    assert "is no file" in refused(capsys, "run", "smollm2", "--policy.gguf", "nowhere.gguf")
+    assert "--policy.model FOLDER" in refused(capsys, "run", "smollm2")
+    assert "which is none" in refused(capsys, "run", "smollm2", "--model", "nowhere.gguf")
 
 
 def test_a_used_run_name_is_refused(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,16 +140,20 @@ def test_parts_that_do_not_fit_each_other_are_refused(own: Path, capsys: pytest.
     assert "that cannot be used" in refused(capsys, "check", "calculator", "--warm-start.trainer.row-length", "20")
 
 
-def test_conversations_beyond_the_slots_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.slow
+def test_checking_tells_the_memory_and_warns_of_conversations_beyond_the_slots(capsys: pytest.CaptureFixture[str]) -> None:
     main(["check", "calculator", "--engine.slots", "64", "--engine.prefill-rows", "16"])
-    assert "the same seed may give other numbers" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    for part in ("memory of each device", "keys and values, 64 x 64 tokens", "activations, 8 x 128 tokens", "4 graphs can run"):
+        assert part in told, part
+    assert "the same seed may give other numbers" in told
 
 
 def test_tasks_that_could_not_be_scored_are_refused(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """S106: no answer, or none that is a number where numbers are compared."""
     (own / "tasks.jsonl").write_text('{"id": "a", "prompt": "1+1", "answer": "2"}\n{"id": "b", "prompt": "who?"}\n')
     (own / "model.gguf").write_bytes(b"")
-    text = refused(capsys, "run", "grpo", "--policy.gguf", "model.gguf", "--tasks.train", "tasks.jsonl")
+    text = refused(capsys, "run", "grpo", "--policy.model", "model.gguf", "--tasks.train", "tasks.jsonl")
     assert "expected a number, got None" in text
 
 

@@ -37,6 +37,7 @@ def warm() -> Any:
     config = settings()
     parts = calculator(config).parts
     assert parts is not None
+    parts.load()
     asyncio.run(Run(sft(config.warm_start, parts, read_examples(DEMONSTRATIONS)).build()).finish())
     return jax.tree.map(np.asarray, nnx.state(parts.model, nnx.Param))
 

@@ -72,6 +72,7 @@ def test_a_slow_trainer_keeps_every_depth_bounded_and_is_seen_to_work(config: Ca
     training = settings.grpo.model_copy(update={"max_lag": 1, "steps": 4})
     parts = calculator(settings).parts
     assert parts is not None
+    parts.load()
     graph = grpo(training, replace(parts, engine=CallsOnce(parts.chat)))
     graph = graph.replace("trainer", SlowTrainer(graph.spec().nodes["trainer"].stage, 0.15))
     summary, run = asyncio.run(summary_of(graph))
@@ -86,6 +87,7 @@ def test_a_slow_trainer_keeps_every_depth_bounded_and_is_seen_to_work(config: Ca
 def test_a_slow_tool_shows_as_the_trainers_wait_for_input(config: Callable[..., Any]) -> None:
     parts = calculator(config(delay=DelayConfig(scale_s=0.4, shape=float("inf"), max_s=0.4))).parts
     assert parts is not None
+    parts.load()
     summary, _ = asyncio.run(summary_of(grpo(config().grpo, replace(parts, engine=CallsOnce(parts.chat)))))
     assert summary.nodes["trainer"].shares["input"] > 0.7
     assert summary.nodes["episodes"].shares["work"] > 0.7

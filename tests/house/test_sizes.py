@@ -9,11 +9,15 @@ MOST_GRAPH_LINES = 120
 INFRASTRUCTURE = {
     "__init__.py",
     "catalogue.py",
+    "chat.py",
     "cli.py",
     "engine_trace.py",
     "execute.py",
+    "export.py",
     "fitting.py",
     "interrupts.py",
+    "memory.py",
+    "model_source.py",
     "own.py",
     "parts.py",
     "pretrained_parts.py",
@@ -21,6 +25,7 @@ INFRASTRUCTURE = {
     "run_folder.py",
     "saved.py",
     "summary.py",
+    "talk.py",
     "versions.py",
     "view.py",
 }

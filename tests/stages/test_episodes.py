@@ -319,6 +319,24 @@ def test_a_sample_that_cannot_be_trained_on_is_refused_with_the_reason(change, p
     assert (episode.status, episode.error) == (Status.MODEL_ERROR, f"the model's sample: {problem}")
 
 
+def test_a_turn_that_stopped_on_a_string_is_no_fault_where_strings_were_asked_for():
+    """S35: truncation follows the policy's word, so the episode is finished."""
+    sample = Sample(encode("6="), np.full(2, -0.1, np.float32), np.zeros(2, np.int32), "stop")
+    assert (
+        failed(ScriptedPolicy(sample)).error
+        == "the model's sample: expected a turn that stopped to end with one of (6,), got 52"
+    )
+    episode = run(ScriptedPolicy(sample), sampling=SamplingConfig(stop_strings=("=",)))
+    assert (episode.status, episode.turns[0].stop_reason, episode.messages[-1].content) == (Status.FINISHED, "stop", "6=")
+
+
+def test_what_an_agent_may_draw_from_reaches_the_policy():
+    policy = ScriptedPolicy(ANSWER)
+    wanted = {"temperature": 0.5, "top_k": 7, "top_p": 0.9, "min_p": 0.05, "stop_strings": ("a", "bc")}
+    run(policy, sampling=SamplingConfig(**wanted))
+    assert {name: getattr(policy.requests[0], name) for name in wanted} == wanted
+
+
 def test_a_limit_on_the_conversation_is_a_timeout_and_no_cancellation():
     """S33."""
     episode = failed(ScriptedPolicy(CALL, None), limits=TimeLimits(episode_s=0.01))

@@ -61,6 +61,16 @@ def test_any_stop_token_ends_the_reply():
     assert ends_at(stops, np.array([1, 2, 4], np.int32)) is None
 
 
+def test_tokens_without_text_inside_a_string_do_not_hide_it():
+    """Nine of them; id 99 has no text."""
+
+    def decode(ids: np.ndarray) -> str:
+        return "".join("" if i == 99 else chr(i) for i in ids)
+
+    sampled = np.array([*b"say EN", *[99] * 9, *b"D", *b"!"], np.int32)
+    assert ends_at(Stops(request("END"), decode), sampled) == 16
+
+
 def test_work_per_token_does_not_grow_with_the_reply():
     read = []
 

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stages.rollout.sampling import no_draws, request_key, sample_tokens
@@ -22,7 +22,8 @@ def kept(scores: np.ndarray, top_k: int, top_p: float, min_p: float) -> set[int]
     total, running, last = weights[left].sum(), 0.0, left[-1]
     for i in left:
         running += weights[i]
-        if running >= top_p * total * (1 - 1e-7):
+        # A share of 1 is all tokens, also those whose weight is lost in the tolerance.
+        if top_p < 1.0 and running >= top_p * total * (1 - 1e-7):
             last = i
             break
     left = [i for i in left if scores[i] >= scores[last]]
@@ -34,6 +35,7 @@ SCORES = st.lists(st.integers(-40, 40).map(lambda n: n / 2), min_size=VOCABULARY
 
 
 @settings(max_examples=150, deadline=None)
+@example([0.0] * 11 + [-14.0], 0, 1000, 0)
 @given(SCORES, st.integers(0, 14), st.integers(1, 1000), st.integers(0, 1000))
 def test_lowest_score_kept_is_that_of_a_loop_that_sorts(scores, top_k, top_p, min_p):
     row = np.array(scores, np.float32)

@@ -107,3 +107,16 @@ def test_tools_without_a_token_and_tools_of_two_arguments_are_refused():
 
 def test_the_vocabulary_is_small():
     assert CHAT.vocab_size == len(set(CHAT.vocabulary.tokens)) <= 64
+
+
+def test_a_turn_without_its_end_token_is_closed_before_the_reply():
+    """S36, S55."""
+    reply = [Message("tool", "408", call_id="x")]
+    assert CHAT.decode(CHAT.extend(reply, closed=False)) == "<|end|><|tool|>408<|assistant|>"
+    assert CHAT.extend(reply, closed=False)[1:].tolist() == CHAT.extend(reply).tolist()
+
+
+def test_a_call_that_a_stop_string_ended_is_cut_off():
+    """S47: only a mark ends a call, so its argument is not taken to be whole."""
+    [call] = CHAT.read(CHAT.write(Message("assistant", "", (ToolCall("", "calculator", {"expression": "1+1="}),)))[:-1]).calls
+    assert call == BadCall("call-0-0", "the call was cut off")

@@ -65,6 +65,31 @@ def test_turns_joined_token_by_token_equal_the_template_rendering():
     assert CHAT.decode(CHAT.extend([reply])) == "\n<|im_start|>tool\n4<|im_end|>\n<|im_start|>assistant\n"
 
 
+def test_a_turn_without_its_end_token_is_closed_as_the_template_renders_it():
+    """S36, S55: end token and newline are given where the turn ended on a stop string."""
+    tokenizer, reply = byte_tokenizer(CHATML), Message("tool", "4")
+    said = np.array(tokenizer.encode("2+2", add_special_tokens=False))
+    rendered = tokenizer.apply_chat_template(
+        [
+            {"role": "user", "content": "What is 2+2?"},
+            {"role": "assistant", "content": "2+2"},
+            {"role": "tool", "content": "4"},
+        ],
+        add_generation_prompt=True,
+        return_dict=False,
+    )
+    assert np.concatenate([CHAT.open(ASK, []), said, CHAT.extend([reply], closed=False)]).tolist() == rendered
+
+
+def test_a_call_whose_mark_is_a_stop_string_is_whole():
+    """S36: the call's own mark ended it; without the mark it was cut."""
+    text = '<tool_call>{"name": "calculator", "arguments": {"expression": "2+2"}}</tool_call>'
+    whole = np.array(CHAT._tokenizer.encode(text, add_special_tokens=False))
+    assert CHAT.read(whole).calls == (ToolCall("call-0-0", "calculator", {"expression": "2+2"}),)
+    [cut] = CHAT.read(whole[: -len("</tool_call>")]).calls
+    assert isinstance(cut, BadCall)
+
+
 def test_an_extension_does_not_depend_on_what_was_sampled():
     """S54, S63: nothing is found by slicing at a length of re-encoded text, so a pair that re-encodes shorter does no harm."""
     chat = TemplateChat(byte_tokenizer(CHATML, merges=[("a", "b")]))

@@ -1,0 +1,180 @@
+"""What a program takes of each device's memory, from shapes alone: nothing is allocated, whatever the size of the model.
+
+A lower bound on purpose, so that what is refused could not have run. The activations of a gradient are known to the compiler
+only; they count where the gradient was compiled.
+"""
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding
+
+from graphs.parts import Parts
+from graphs.program import Program, Training
+from stages.batches.microbatch import empty_rows
+from stages.models.cache import empty_cache
+from stages.models.lora import trained
+from stages.models.mesh import mesh_of, row_sharding
+from stages.models.sharding import cache_sharding, shardings
+from stages.train.programs import Layout, Programs, programs
+
+
+@dataclass(frozen=True)
+class Need:
+    """One use of memory, at the same time as all others.
+
+    Attributes:
+        what: it is for.
+        num_bytes: on one device.
+    """
+
+    what: str
+    num_bytes: int
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a device has.
+
+    Attributes:
+        device: its kind, for people.
+        num_bytes: of its memory.
+    """
+
+    device: str
+    num_bytes: int
+
+
+def device_budget() -> Budget:
+    """Memory of one of this process's devices. Virtual devices of a CPU share what the machine has."""
+    device = jax.local_devices()[0]
+    limit = (device.memory_stats() or {}).get("bytes_limit")
+    if limit is None:
+        limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // jax.local_device_count()
+    return Budget(f"{device.device_kind} ({device.platform})", int(limit))
+
+
+def memory_needs(program: Program, *, compiled: bool = False) -> Sequence[Need]:
+    """What a program takes on each device at its fullest moment, as far as it is certain.
+
+    Args:
+        program: with its model described, or loaded.
+        compiled: compile the gradient, to know its activations. Takes seconds for a small model, and a minute for a large one.
+    """
+    parts = program.parts
+    if parts is None:
+        return ()
+    graphdef, own, frozen = nnx.split(parts.model, trained(parts.model), nnx.Param)
+    weights = Need("weights", _size(own) + _size(frozen))
+    largest = _largest([phase.training for phase in program.phases if phase.training is not None])
+    training = [] if largest is None else _training_needs(graphdef, own, frozen, largest, compiled=compiled)
+    sampling = _engine_needs(parts)
+    if parts.engine.mesh is None:
+        return [weights, *sampling, *training]
+    # Other devices than the trainer's: the fuller ones count.
+    return max([weights, *training], sampling, key=lambda needs: sum(need.num_bytes for need in needs))
+
+
+def _largest(trainings: Sequence[Training]) -> Training | None:
+    """Phases come one after another, and all train the same parameters: they differ in the size of a gradient only."""
+    return max(trainings, key=lambda one: one.config.rows_per_microbatch * one.config.row_length, default=None)
+
+
+def _training_needs(graphdef: nnx.GraphDef, own: Any, frozen: Any, largest: Training, *, compiled: bool) -> list[Need]:
+    mesh = mesh_of((own, frozen))
+    trained_at, frozen_at = Layout.of(own, mesh), Layout.of(frozen, mesh)
+    made = programs(graphdef, trained_at, frozen_at, largest.loss, largest.config, largest.temperature)
+    weights = _size(trained_at.masters)
+    needs = [Need("optimizer state", _size(made.state)), Need("gradient, summed", weights)]
+    if made.publish is not None:
+        needs.insert(0, Need("weights in float32", weights))
+    # A step is a gradient or an update, never both. An update does not overwrite the weights: others are reading them.
+    activations = _activations(made, trained_at, frozen_at, mesh, largest) if compiled else 0
+    cut = f"{largest.config.rows_per_microbatch} x {largest.config.row_length} tokens"
+    return [
+        *needs,
+        Need(f"activations, {cut}", activations) if activations > weights else Need("the next weights", weights),
+    ]
+
+
+def _engine_needs(parts: Parts) -> list[Need]:
+    """Keys and values, and a copy of the weights where the engine cannot share them."""
+    engine, model = parts.engine.config, parts.model.config
+    state = nnx.state(parts.model, nnx.Param)
+    mesh, dtype = parts.engine.mesh or mesh_of(state), engine.dtype or model.dtype
+    own = model.model_copy(update={"dtype": dtype})
+    places = cache_sharding(own, mesh)
+    cache = jax.eval_shape(lambda: empty_cache(own, engine.slots + engine.kept, engine.context_length))
+    rows = f"{engine.slots + engine.kept} x {engine.context_length} tokens"
+    needs = [Need(f"keys and values, {rows}", _size(jax.tree.map(lambda leaf: _at(leaf, leaf.dtype, places), cache)))]
+    if parts.engine.mesh is not None or dtype != model.dtype:
+        copy = jax.tree.map(lambda leaf, place: _at(leaf, dtype, place), state, shardings(parts.model, mesh))
+        needs.insert(0, Need("the engine's weights", _size(copy)))
+    return needs
+
+
+def _at(leaf: Any, dtype: Any, place: NamedSharding) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=place)
+
+
+def check_memory(program: Program, budget: Budget, *, compiled: bool = False) -> str:
+    """Refuse a program that cannot fit.
+
+    Args:
+        program: with its model described, or loaded.
+        budget: what there is.
+        compiled: see ``memory_needs``.
+
+    Returns:
+        The table of what it takes; empty for a program that brings everything itself.
+
+    Raises:
+        ValueError: with the table.
+    """
+    needs = memory_needs(program, compiled=compiled)
+    total = sum(need.num_bytes for need in needs)
+    if total > budget.num_bytes:
+        raise ValueError(
+            f"expected a program that fits a device's memory of {_gib(budget.num_bytes)}, {budget.device}; got one that takes "
+            f"{_gib(total)}, in {program.name}:\n{memory_table(needs, budget)}\n"
+            "take a smaller model, fewer slots or a shorter context_length of the engine, or fewer rows_per_microbatch"
+        )
+    return memory_table(needs, budget) if needs else ""
+
+
+def memory_table(needs: Sequence[Need], budget: Budget) -> str:
+    """A line for each need, and the sum against the budget."""
+    total = sum(need.num_bytes for need in needs)
+    lines = [*((need.what, need.num_bytes) for need in needs), (f"at once, of {_gib(budget.num_bytes)}", total)]
+    width = max(len(what) for what, _ in lines)
+    return "\n".join(f"  {what:<{width}}  {_gib(num_bytes):>12}" for what, num_bytes in lines)
+
+
+def _activations(made: Programs, own: Layout, frozen: Layout, mesh: Mesh, training: Training) -> int:
+    """Bytes the compiled gradient of a micro-batch takes beside its arguments and results."""
+    rows = empty_rows(training.config.rows_per_microbatch, training.config.row_length)
+    spread = jax.tree.map(lambda array: _at(array, array.dtype, row_sharding(mesh)), rows)
+    with jax.set_mesh(mesh):
+        lowered = made.accumulate.lower(own.masters, made.accumulated, frozen.tree, spread, np.int32(0))
+    analysis = lowered.compile().memory_analysis()
+    return 0 if analysis is None else int(analysis.temp_size_in_bytes)
+
+
+def _size(tree: Any) -> int:
+    """Bytes of the arrays of a tree on each device that holds a part."""
+
+    def one(leaf: Any) -> int:
+        shape = leaf.shape if leaf.sharding is None else leaf.sharding.shard_shape(leaf.shape)
+        return math.prod(shape) * leaf.dtype.itemsize
+
+    return sum(one(leaf) for leaf in jax.tree.leaves(tree))
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / 2**30:,.2f} GiB" if num_bytes >= 2**28 else f"{num_bytes / 2**20:,.1f} MiB"
