@@ -27,6 +27,7 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 from flow import BuildError, FlowError, Plan
 from graphs.catalogue import CATALOGUE, find
 from graphs.chat import ChatConfig, find_speaker, hold_chat
+from graphs.compiled import keep_compiled
 from graphs.execute import check_parts, execute, prepare
 from graphs.export import ExportOptions, loading_line, prepare_export
 from graphs.interrupts import Interrupted
@@ -91,6 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(0)
     if len(given) < 2:
         _refuse(f"expected a name after '{given[0]}', got nothing; headrace --help lists them")
+    keep_compiled()
     try:
         work = command(given[1:])
     except (BuildError, ValueError, LookupError, OSError, ImportError) as error:
