@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import tyro
+from flax import nnx
 from pydantic import BaseModel
 from rich.console import Console
 
@@ -26,6 +27,7 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 from flow import BuildError, FlowError, Plan
 from graphs.catalogue import CATALOGUE, find
 from graphs.chat import ChatConfig, find_speaker, hold_chat
+from graphs.compiled import keep_compiled
 from graphs.execute import check_parts, execute, prepare
 from graphs.export import ExportOptions, loading_line, prepare_export
 from graphs.interrupts import Interrupted
@@ -35,11 +37,14 @@ from graphs.program import Program
 from graphs.run_folder import RunFolder
 from graphs.saved import evaluation_of, saved_config, saved_entry, understood
 from graphs.view import View
+from stages.models.lora import trained
+from stages.rollout.verify import verify_sync
 
 USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a typed dataflow graph
 
   headrace run NAME [--section.field value ...]     run a program; --help lists its settings
-  headrace check NAME [--section.field value ...]   prove its graphs without running them
+  headrace check NAME [--section.field value ...]   prove its graphs without running them; with --verify-sync also load the
+                                                    model and prove that the engine gets its weights to the bit
   headrace draw NAME [--section.field value ...]    draw its graphs
   headrace eval RUN [--section.field value ...]     evaluate the weights a run saved
   headrace chat MODEL [--temperature value ...]     talk with a model, or with what a run learned
@@ -87,6 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(0)
     if len(given) < 2:
         _refuse(f"expected a name after '{given[0]}', got nothing; headrace --help lists them")
+    keep_compiled()
     try:
         work = command(given[1:])
     except (BuildError, ValueError, LookupError, OSError, ImportError) as error:
@@ -132,13 +138,37 @@ def _executed(program: Program, folder: RunFolder) -> Work:
 _SCORES = (("heldout_before", "before"), ("heldout_after", "after"), ("heldout", "now"))
 
 
-def _check(arguments: list[str]) -> None:
-    program, _ = _program("check", arguments)
+def _check(arguments: list[str]) -> Work | None:
+    wanted = [argument for argument in arguments if argument != "--verify-sync"]
+    program, _ = _program("check", wanted)
     plans = [phase.make(None).build(quiet=True) for phase in program.phases]
     check_parts(program)
     _tell_memory(program)
     _warn(program, plans)
     _print(f"{program.name}: {len(plans)} graph{'s' if len(plans) != 1 else ''} can run")
+    return _verifying(program) if len(wanted) < len(arguments) else None
+
+
+def _verifying(program: Program) -> Work:
+    """Load the model, open the engine, and compare what the engine gets with what it was given."""
+    parts = program.parts
+    if parts is None:
+        raise ValueError(f"expected a program with a model and an engine, got {program.name}; leave --verify-sync out")
+
+    async def verify() -> None:
+        parts.load()
+        async with parts.engine:
+            for kind in dict.fromkeys((nnx.Param, trained(parts.model))):
+                report = await verify_sync(parts.engine, nnx.state(parts.model, kind))
+                size = f"{report.num_leaves} arrays, {report.num_bytes / 1e6:.1f} MB"
+                if report.differing:
+                    raise RuntimeError(
+                        f"expected the engine to hold what it was given, got other bits in {', '.join(report.differing)} "
+                        f"of {size}; do not train with this engine"
+                    )
+                _print(f"{program.name}: the engine holds what it was given to the bit, {size}")
+
+    return lambda: asyncio.run(verify())
 
 
 def _tell_memory(program: Program) -> None:

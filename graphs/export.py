@@ -13,6 +13,7 @@ from pathlib import Path
 from graphs.parts import Parts
 from graphs.saved import saved_program
 from stages.models.huggingface import write_huggingface
+from stages.models.lora import merged
 from stages.text.pretrained import load_tokenizer
 
 COPIED = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "chat_template*")
@@ -64,7 +65,7 @@ def _write(parts: Parts, source: Path, folder: Path) -> Path:
     parts.load()
     part = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
-    write_huggingface(parts.model, part, stop_ids=parts.chat.stop_ids)
+    write_huggingface(merged(parts.model), part, stop_ids=parts.chat.stop_ids)
     _write_tokenizer(source, part)
     _write_generation(source, part, parts.chat.stop_ids)
     if folder.exists():

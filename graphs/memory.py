@@ -11,13 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 from flax import nnx
+from jax.sharding import Mesh, NamedSharding
 
+from graphs.parts import Parts
 from graphs.program import Program, Training
 from stages.batches.microbatch import empty_rows
 from stages.models.cache import empty_cache
-from stages.train.programs import Programs, programs
-from stages.train.step import zeros
+from stages.models.lora import trained
+from stages.models.mesh import mesh_of, row_sharding
+from stages.models.sharding import cache_sharding, shardings
+from stages.train.programs import Layout, Programs, programs
 
 
 @dataclass(frozen=True)
@@ -65,27 +70,57 @@ def memory_needs(program: Program, *, compiled: bool = False) -> Sequence[Need]:
     parts = program.parts
     if parts is None:
         return ()
-    graphdef, parameters = nnx.split(parts.model, nnx.Param)
-    weights, engine = _size(parameters), parts.engine.config
-    rows = f"{engine.slots + engine.kept} x {engine.context_length} tokens"
-    needs = [Need("weights", weights), Need(f"keys and values, {rows}", _cache_size(program))]
-    trainings = [phase.training for phase in program.phases if phase.training is not None]
-    if not trainings:
-        return needs
-    # Phases come one after another, and all train the same parameters: they differ in the size of a gradient only.
-    largest = max(trainings, key=lambda one: one.config.rows_per_microbatch * one.config.row_length)
-    made = programs(graphdef, largest.loss, largest.config, largest.temperature)
-    needs += [
-        Need("optimizer state", _size(jax.eval_shape(made.init, parameters))),
-        Need("gradient, summed", weights),
-    ]
+    graphdef, own, frozen = nnx.split(parts.model, trained(parts.model), nnx.Param)
+    weights = Need("weights", _size(own) + _size(frozen))
+    largest = _largest([phase.training for phase in program.phases if phase.training is not None])
+    training = [] if largest is None else _training_needs(graphdef, own, frozen, largest, compiled=compiled)
+    sampling = _engine_needs(parts)
+    if parts.engine.mesh is None:
+        return [weights, *sampling, *training]
+    # Other devices than the trainer's: the fuller ones count.
+    return max([weights, *training], sampling, key=lambda needs: sum(need.num_bytes for need in needs))
+
+
+def _largest(trainings: Sequence[Training]) -> Training | None:
+    """Phases come one after another, and all train the same parameters: they differ in the size of a gradient only."""
+    return max(trainings, key=lambda one: one.config.rows_per_microbatch * one.config.row_length, default=None)
+
+
+def _training_needs(graphdef: nnx.GraphDef, own: Any, frozen: Any, largest: Training, *, compiled: bool) -> list[Need]:
+    mesh = mesh_of((own, frozen))
+    trained_at, frozen_at = Layout.of(own, mesh), Layout.of(frozen, mesh)
+    made = programs(graphdef, trained_at, frozen_at, largest.loss, largest.config, largest.temperature)
+    weights = _size(trained_at.masters)
+    needs = [Need("optimizer state", _size(made.state)), Need("gradient, summed", weights)]
+    if made.publish is not None:
+        needs.insert(0, Need("weights in float32", weights))
     # A step is a gradient or an update, never both. An update does not overwrite the weights: others are reading them.
-    activations = _activations(made, parameters, largest) if compiled else 0
+    activations = _activations(made, trained_at, frozen_at, mesh, largest) if compiled else 0
     cut = f"{largest.config.rows_per_microbatch} x {largest.config.row_length} tokens"
     return [
         *needs,
         Need(f"activations, {cut}", activations) if activations > weights else Need("the next weights", weights),
     ]
+
+
+def _engine_needs(parts: Parts) -> list[Need]:
+    """Keys and values, and a copy of the weights where the engine cannot share them."""
+    engine, model = parts.engine.config, parts.model.config
+    state = nnx.state(parts.model, nnx.Param)
+    mesh, dtype = parts.engine.mesh or mesh_of(state), engine.dtype or model.dtype
+    own = model.model_copy(update={"dtype": dtype})
+    places = cache_sharding(own, mesh)
+    cache = jax.eval_shape(lambda: empty_cache(own, engine.slots + engine.kept, engine.context_length))
+    rows = f"{engine.slots + engine.kept} x {engine.context_length} tokens"
+    needs = [Need(f"keys and values, {rows}", _size(jax.tree.map(lambda leaf: _at(leaf, leaf.dtype, places), cache)))]
+    if parts.engine.mesh is not None or dtype != model.dtype:
+        copy = jax.tree.map(lambda leaf, place: _at(leaf, dtype, place), state, shardings(parts.model, mesh))
+        needs.insert(0, Need("the engine's weights", _size(copy)))
+    return needs
+
+
+def _at(leaf: Any, dtype: Any, place: NamedSharding) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=place)
 
 
 def check_memory(program: Program, budget: Budget, *, compiled: bool = False) -> str:
@@ -121,18 +156,14 @@ def memory_table(needs: Sequence[Need], budget: Budget) -> str:
     return "\n".join(f"  {what:<{width}}  {_gib(num_bytes):>12}" for what, num_bytes in lines)
 
 
-def _activations(made: Programs, parameters: Any, training: Training) -> int:
+def _activations(made: Programs, own: Layout, frozen: Layout, mesh: Mesh, training: Training) -> int:
     """Bytes the compiled gradient of a micro-batch takes beside its arguments and results."""
     rows = empty_rows(training.config.rows_per_microbatch, training.config.row_length)
-    accumulated = jax.eval_shape(lambda tree: zeros(made.objective, tree, rows), parameters)
-    analysis = made.accumulate.lower(parameters, accumulated, rows).compile().memory_analysis()
+    spread = jax.tree.map(lambda array: _at(array, array.dtype, row_sharding(mesh)), rows)
+    with jax.set_mesh(mesh):
+        lowered = made.accumulate.lower(own.masters, made.accumulated, frozen.tree, spread, np.int32(0))
+    analysis = lowered.compile().memory_analysis()
     return 0 if analysis is None else int(analysis.temp_size_in_bytes)
-
-
-def _cache_size(program: Program) -> int:
-    assert program.parts is not None
-    model, engine = program.parts.model.config, program.parts.engine.config
-    return _size(jax.eval_shape(lambda: empty_cache(model, engine.slots + engine.kept, engine.context_length)))
 
 
 def _size(tree: Any) -> int:

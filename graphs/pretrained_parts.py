@@ -12,6 +12,7 @@ from graphs.engine_trace import EngineTrace
 from graphs.evaluate import EvaluateConfig
 from graphs.model_source import find_model
 from graphs.parts import Parts
+from graphs.placing import PlacingConfig, place
 from stages.agents.model_agent import ModelAgent
 from stages.agents.tool_agent import ToolAgent
 from stages.envs.environment import opening_messages
@@ -28,10 +29,8 @@ from stages.text.pretrained import load_chat
 from stages.tools.calculator import calculator_tool
 
 
-class PolicyConfig(BaseModel):
+class PolicyConfig(PlacingConfig):
     """The model and how it meets its tasks."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: Annotated[str | None, tyro.conf.arg(aliases=["--model"])] = None
     """The pretrained model: a Hugging Face folder, a .gguf file, or OWNER/NAME on the Hugging Face Hub. None is refused when a
@@ -94,10 +93,11 @@ def make_parts(config: PretrainedConfig) -> Parts:
     trace = EngineTrace()
     chat = load_chat(source.path)
     model = describe_model(source.path)
+    engine_mesh = place(model, policy)
     return Parts(
         model=model,
         load=functools.partial(fill_model, model, source.path),
-        engine=Engine(model, policy.engine, trace=trace, decode=chat.decode),
+        engine=Engine(model, policy.engine, trace=trace, decode=chat.decode, mesh=engine_mesh),
         trace=trace,
         chat=chat,
         agent=ToolAgent() if tools else ModelAgent(),

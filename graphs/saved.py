@@ -10,8 +10,10 @@ import msgspec
 from pydantic import BaseModel, ValidationError
 
 from graphs.catalogue import CATALOGUE, Entry, find
+from graphs.parts import Parts
 from graphs.program import Program, evaluation
 from stages.checkpoint.store import complete_steps, load_parameters
+from stages.models.lora import has_adapters
 
 
 def is_run(folder: Path) -> bool:
@@ -104,5 +106,12 @@ def _with_checkpoint(program: Program, run: Path) -> Program:
     if not complete_steps(run / "checkpoints"):
         raise LookupError(f"expected a complete checkpoint in '{run / 'checkpoints'}', got none; the run saved nothing")
     assert program.parts is not None, "every ready program has parts"
-    load = functools.partial(load_parameters, program.parts.model, run / "checkpoints")
-    return dataclasses.replace(program, parts=dataclasses.replace(program.parts, load=load))
+    parts = dataclasses.replace(program.parts, load=functools.partial(_load, program.parts, run / "checkpoints"))
+    return dataclasses.replace(program, parts=parts)
+
+
+def _load(parts: Parts, checkpoints: Path) -> None:
+    """What the run saved: adapters belong to the weights it began with."""
+    if has_adapters(parts.model):
+        parts.load()
+    load_parameters(parts.model, checkpoints)

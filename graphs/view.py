@@ -23,7 +23,8 @@ _EXPECTED = {"surplus", "group closed", "group dropped", "late"}
 _LABELS = {"work": "work", "input": "no input", "ticket": "no ticket", "pool": "no pool", "output": "no room"}
 _COLUMNS = (
     ("loss", "loss", "{:.3f}"), ("reward_mean", "reward", "{:.3f}"), ("success", "success", "{:.1%}"),
-    ("lag_mean", "lag", "{:.2f}"), ("goodput", "goodput", "{:.0%}"), ("sampled_per_second", "sampled/s", "{:,.0f}"),
+    ("lag_mean", "lag", "{:.2f}"), ("engine_gap", "engine gap", "{:.0e}"),
+    ("goodput", "goodput", "{:.0%}"), ("sampled_per_second", "sampled/s", "{:,.0f}"),
     ("step_s", "s/step", "{:.2f}"), ("success_so_far", "success so far", "{:.1%}"),
 )  # fmt: skip
 

@@ -178,6 +178,8 @@ class Batch(msgspec.Struct, frozen=True, eq=False):
     """float32 [R, L]: behaviour log-probabilities, 0 where ``mask`` is False."""
     advantages: np.ndarray
     """float32 [R, L]: one value for all targets of a segment, 0 where ``mask`` is False."""
+    versions: np.ndarray
+    """int32 [R, L]: weight version that sampled the target; -1 where ``mask`` is False, and where no policy sampled it."""
     episodes: tuple[EpisodeRow, ...] = ()
 
     @property

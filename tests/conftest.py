@@ -14,6 +14,9 @@ os.environ["JAX_NUM_CPU_DEVICES"] = "2"
 # XLA's CPU threads starve, and a sharded loop hangs, unless there are at least twice as many as virtual devices.
 os.environ["NPROC"] = "16"
 os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
+# Many tests, and the processes they start, compile the same programs.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(__file__).parents[1] / ".cache" / "compiled-by-tests")
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"

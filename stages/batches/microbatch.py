@@ -22,6 +22,7 @@ class Rows(NamedTuple):
     mask: np.ndarray
     logprobs: np.ndarray
     advantages: np.ndarray
+    versions: np.ndarray
 
     @property
     def num_rows(self) -> int:
@@ -31,14 +32,15 @@ class Rows(NamedTuple):
 
 def rows_of(batch: Batch) -> Rows:
     """The rows of a batch, without what is only for the metrics."""
-    return Rows(batch.ids, batch.positions, batch.segments, batch.mask, batch.logprobs, batch.advantages)
+    return Rows(*(getattr(batch, name) for name in Rows._fields))
 
 
 def empty_rows(num_rows: int, row_length: int) -> Rows:
     """Rows of padding only."""
     shape = (num_rows, row_length)
     integers = [np.zeros(shape, np.int32) for _ in range(3)]
-    return Rows(*integers, np.zeros(shape, bool), np.zeros(shape, np.float32), np.zeros(shape, np.float32))
+    floats = [np.zeros(shape, np.float32) for _ in range(2)]
+    return Rows(*integers, np.zeros(shape, bool), *floats, np.full(shape, -1, np.int32))
 
 
 def cut(rest: Rows, rows: Rows, size: int) -> tuple[list[Rows], Rows]:

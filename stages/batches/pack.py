@@ -22,6 +22,8 @@ class Segment(msgspec.Struct, frozen=True, eq=False):
     """float32 [T]: behaviour log-probabilities of the targets; ``None`` where the loss reads none."""
     advantage: float = 0.0
     """Of each target."""
+    versions: np.ndarray | None = None
+    """int32 [T]: weight version that sampled each target; ``None`` where no policy sampled them."""
     name: str = "segment"
     """For error messages."""
 
@@ -97,6 +99,7 @@ def group_segments(group: Group, with_logprobs: bool = True) -> list[Segment]:
             mask=episode.mask,
             logprobs=episode.logprobs if with_logprobs else None,
             advantage=float(advantage),
+            versions=episode.versions if with_logprobs else None,
             name=f"episode {episode.birth}.{episode.member}",
         )
         for episode, advantage in zip(group.episodes, group.advantages, strict=True)
@@ -121,7 +124,10 @@ def _up_to_last_target(segment: Segment) -> Segment | None:
         return None
     stop = int(targets[-1]) + 1
     logprobs = None if segment.logprobs is None else segment.logprobs[:stop]
-    return msgspec.structs.replace(segment, ids=segment.ids[:stop], mask=segment.mask[:stop], logprobs=logprobs)
+    versions = None if segment.versions is None else segment.versions[:stop]
+    return msgspec.structs.replace(
+        segment, ids=segment.ids[:stop], mask=segment.mask[:stop], logprobs=logprobs, versions=versions
+    )
 
 
 def _check(segment: Segment, row_length: int) -> None:
@@ -154,6 +160,7 @@ def _empty(birth: int, num_rows: int, row_length: int, episodes: tuple[EpisodeRo
         mask=np.zeros(shape, bool),
         logprobs=np.zeros(shape, np.float32),
         advantages=np.zeros(shape, np.float32),
+        versions=np.full(shape, -1, np.int32),
         episodes=episodes,
     )
 
@@ -167,3 +174,5 @@ def _write(batch: Batch, row: int, start: int, number: int, segment: Segment) ->
     batch.advantages[row, span] = np.where(segment.mask, segment.advantage, 0.0)
     if segment.logprobs is not None:
         batch.logprobs[row, span] = np.where(segment.mask, segment.logprobs, 0.0)
+    if segment.versions is not None:
+        batch.versions[row, span] = np.where(segment.mask, segment.versions, -1)

@@ -16,6 +16,7 @@ import orbax.checkpoint as ocp
 from flax import nnx
 
 from stages.checkpoint.names import Arrays, differences, from_named, named_arrays
+from stages.models.lora import trained
 
 COMMIT_MARK = "commit_success.txt"
 """Written by Orbax as the last file of a part, and of a step."""
@@ -149,7 +150,9 @@ class CheckpointStore:
 
 
 def load_parameters(model: nnx.Module, folder: Path | str, step: int | None = None) -> int:
-    """Fill the parameters of a model from a run's checkpoints, in place. Changes nothing on disk: the run may still be saving.
+    """Fill what is trained of a model from a run's checkpoints, in place. Changes nothing on disk: the run may still be saving.
+
+    Of a model with adapters these alone; the rest comes from where it came from when the run began.
 
     Args:
         model: built with the config it was saved with.
@@ -170,7 +173,7 @@ def load_parameters(model: nnx.Module, folder: Path | str, step: int | None = No
         read_only=True, save_interval_steps=0, create=False, cleanup_tmp_directories=False, max_to_keep=None
     )
     with contextlib.closing(_manager(folder, options)) as manager:
-        nnx.update(model, _read(manager, folder, step, "parameters", nnx.state(model, nnx.Param)))
+        nnx.update(model, _read(manager, folder, step, "parameters", nnx.state(model, trained(model))))
     return step
 
 

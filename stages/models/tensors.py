@@ -96,12 +96,17 @@ def check_tensors(model: Transformer, layout: Layout, found: Mapping[str, tuple[
 
 
 def fill(model: Transformer, layout: Layout, tensor: Callable[[str], np.ndarray]) -> None:
-    """Put a file's tensors into a model, one parameter after the other, in the model's dtype. Adapters are left alone."""
+    """Put a file's tensors into a model, one parameter after the other, in the model's dtype.
+
+    Each goes to the devices where the model wants it, see ``sharding.shard``. Adapters are left alone.
+    """
     state = nnx.state(model, nnx.Param)
     leaves, structure = jax.tree_util.tree_flatten_with_path(state)
     dtype = jax.dtypes.canonicalize_dtype(model.config.dtype)
     values = [
-        leaf if "lora_" in (path := path_of(at)) else jax.numpy.asarray(layout(path).read(tensor).astype(dtype, copy=False))
+        leaf
+        if "lora_" in (path := path_of(at))
+        else jax.device_put(layout(path).read(tensor).astype(dtype, copy=False), leaf.sharding)
         for at, leaf in leaves
     ]
     nnx.update(model, jax.tree.unflatten(structure, values))

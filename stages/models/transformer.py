@@ -17,6 +17,7 @@ from stages.models.block import Block, Turn, norm_scale
 from stages.models.cache import Cache, write
 from stages.models.config import ModelConfig
 from stages.models.linear import draw_normals
+from stages.models.mesh import spread_rows, whole_rows
 
 
 class Transformer(nnx.Module):
@@ -57,7 +58,7 @@ class Transformer(nnx.Module):
         """
         config = self.config
         turns = self._turns(positions_BT)
-        x_BTW = self._embed(ids_BT)
+        x_BTW = spread_rows(self._embed(ids_BT))
         for layer, block in enumerate(self.blocks):
             window = config.window(layer)
             attended = packed_attention(
@@ -67,7 +68,7 @@ class Transformer(nnx.Module):
                 window=window,
                 cap=config.attention_cap,
             )
-            x_BTW = block.finish(x_BTW, attended)
+            x_BTW = spread_rows(block.finish(x_BTW, attended))
         return self._final(x_BTW)
 
     def extend(
@@ -117,7 +118,7 @@ class Transformer(nnx.Module):
         return layers.soft_cap(logits, self.config.logit_cap)
 
     def _embed(self, ids_BT: Array) -> Array:
-        x_BTW = jnp.take(self.embedding_VW[...], ids_BT, axis=0, mode="clip")
+        x_BTW = jnp.take(whole_rows(self.embedding_VW[...]), ids_BT, axis=0, mode="clip")
         return x_BTW * jnp.asarray(self.config.width**0.5, x_BTW.dtype) if self.config.embedding_scale else x_BTW
 
     def _final(self, x_BTW: Array) -> Array:

@@ -22,6 +22,10 @@ class EngineConfig(BaseModel):
     """What gives way where there are more sessions than ``slots + kept``: the cache idle longest, whose episode is then read in
     again, or, with ``never``, sessions that have not begun, which wait. ``never`` makes what is sampled independent of timing
     to the last bit: reading in and decoding round differently."""
+    dtype: Literal["float32", "bfloat16"] | None = None
+    """Type of the engine's copy of the parameters, and of its cache; ``None`` shares those of the model as they are. bfloat16
+    beside a float32 trainer halves the memory; log-probabilities are then off by about what bfloat16 rounds, see the metric
+    ``engine_gap``."""
     context_length: int = Field(default=256, ge=2)
     """Most tokens of context and continuation together; the cache has this many positions per slot."""
     prefill_rows: int = Field(default=8, ge=1)

@@ -1,4 +1,4 @@
-"""The engine's compiled programs, the caches they pass on, and the parameters they read. Engine's thread only.
+"""The engine's compiled programs and the caches they pass on. Engine's thread only. What they read is in ``parameters.py``.
 
 All programs are compiled ahead of time: a call with a shape that was not is an error, never a compilation. Engines of one shape
 in one process (training and evaluation) share them.
@@ -13,43 +13,43 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from flax import nnx
-from jax.sharding import SingleDeviceSharding
+from jax.sharding import Mesh
 from jaxtyping import Array
 
 from stages.models.cache import Cache, empty_cache
 from stages.models.config import ModelConfig
+from stages.models.mesh import replicated
+from stages.models.sharding import cache_sharding
 from stages.models.transformer import Transformer
 from stages.rollout.config import EngineConfig
+from stages.rollout.parameters import Parameters
 from stages.rollout.sampling import Drawn, no_draws, sample_tokens
 from stages.rollout.schedule import Copy, Decode, Move, ReadIn
-from stages.rollout.weights import is_gone
 
 Merge = Callable[[list[Array]], Transformer]
 
 
 class Device:
-    """A model where its parameters are. They are shared with whoever made them and never donated; the caches are ours."""
+    """A model on a mesh. Its parameters may be shared with whoever made them and are never donated; the caches are ours.
 
-    def __init__(self, model: Transformer, config: EngineConfig):
+    Attributes:
+        parameters: of an open device.
+    """
+
+    parameters: Parameters
+
+    def __init__(self, model: Transformer, config: EngineConfig, mesh: Mesh | None = None):
         self.compilations = 0
         self._config = config
-        self._model = model
-
-    @property
-    def parameters(self) -> nnx.State:
-        """What is in force, as a tree. Of an open device."""
-        return jax.tree.unflatten(self._treedef, self._leaves)
+        self._model, self._mesh = model, mesh
 
     def open(self) -> None:
         """Take the model's parameters as they are now, make the caches and compile all programs."""
-        graphdef, parameters = nnx.split(self._model, nnx.Param)
-        self._leaves, self._treedef = jax.tree.flatten(parameters)
-        self._sharding = SingleDeviceSharding(min(self._leaves[0].devices(), key=lambda device: device.id))
-        self.load(self._leaves)
-        config = self._config
+        config, held = self._config, Parameters(self._model, self._config.dtype, self._mesh)
+        self.parameters = held
         self._cache = self._empty(config.slots)
         self._shelf = self._empty(config.kept) if config.kept else None
-        self._programs = _compile(graphdef, self._treedef, self._model.config, config.shape, self._sharding)
+        self._programs = _compile(held.graphdef, held.structure, held.shapes, held.config, config.shape, held.mesh)
         self.compilations = self._programs.count
         self.buckets = self._agreeing_buckets()
         # The first call of a program is slow. Nobody's request should be the one.
@@ -58,16 +58,6 @@ class Device:
     def close(self) -> None:
         """Let go of the caches."""
         del self._cache, self._shelf
-
-    def load(self, leaves: list[Array]) -> None:
-        """Put other parameters in force, all or none; the caller has checked that they match.
-
-        Raises:
-            ValueError: some were deleted since they were checked.
-        """
-        if gone := sum(map(is_gone, leaves)):
-            raise ValueError(f"{gone} of {len(leaves)} arrays were deleted after they were published")
-        self._leaves = jax.device_put(leaves, self._sharding)
 
     def move(self, move: Move) -> None:
         """Copy a row's cache into a slot, or let a slot and a row of the shelf change places."""
@@ -82,11 +72,13 @@ class Device:
 
     def read_in(self, work: ReadIn) -> None:
         """Cache the keys and values of context tokens. Returns when the device is done, so that spans show its time."""
-        self._cache = jax.block_until_ready(self._programs.read_in[len(work.lengths_R)](self._leaves, self._cache, work))
+        self._cache = jax.block_until_ready(
+            self._programs.read_in[len(work.lengths_R)](self.parameters.leaves, self._cache, work)
+        )
 
     def decode(self, work: Decode) -> Drawn:
         """Sample a token for every slot, on the host; slots of length 0 hold noise."""
-        drawn, self._cache = self._programs.decode(self._leaves, self._cache, work)
+        drawn, self._cache = self._programs.decode(self.parameters.leaves, self._cache, work)
         return Drawn(*map(np.asarray, drawn))
 
     def _agreeing_buckets(self) -> tuple[int, ...]:
@@ -112,7 +104,9 @@ class Device:
         return [np.asarray(leaf) for leaf in jax.tree.leaves(self._programs.row(self._cache, np.int32(0)))]
 
     def _empty(self, num_slots: int) -> Cache:
-        return jax.device_put(empty_cache(self._model.config, num_slots, self._config.context_length), self._sharding)
+        held = self.parameters
+        place = cache_sharding(held.config, held.mesh)
+        return jax.device_put(empty_cache(held.config, num_slots, self._config.context_length), place)
 
 
 class _Programs(NamedTuple):
@@ -177,9 +171,10 @@ def _exchange(cache: Cache, shelf: Cache, slot: Array, place: Array) -> tuple[Ca
 def _compile(
     graphdef: nnx.GraphDef[Transformer],
     treedef: jax.tree_util.PyTreeDef,
+    leaves: tuple[jax.ShapeDtypeStruct, ...],
     model_config: ModelConfig,
     config: EngineConfig,
-    sharding: SingleDeviceSharding,
+    mesh: Mesh,
 ) -> _Programs:
     def merge(leaves: list[Array]) -> Transformer:
         return nnx.merge(graphdef, jax.tree.unflatten(treedef, leaves))
@@ -187,23 +182,34 @@ def _compile(
     def empty(num_slots: int) -> Any:
         return jax.eval_shape(lambda: empty_cache(model_config, num_slots, config.context_length))
 
-    def compiled(program: Callable[..., Any], *arguments: Any, donate: tuple[int, ...]) -> Any:
-        return jax.jit(program, donate_argnums=donate, in_shardings=sharding).lower(*arguments).compile()
+    everywhere, slotted = replicated(mesh), cache_sharding(model_config, mesh)
+    parameters = [leaf.sharding for leaf in leaves]
 
-    model = nnx.eval_shape(lambda: Transformer(model_config, nnx.Rngs(0)))
-    leaves = jax.tree.leaves(nnx.split(model, nnx.Param)[1])
+    def compiled(program: Callable[..., Any], *arguments: Any, places: Any, gives: Any, donate: tuple[int, ...]) -> Any:
+        jitted = jax.jit(program, donate_argnums=donate, in_shardings=places, out_shardings=gives)
+        return jitted.lower(*arguments).compile()
+
     cache, shelf, index = empty(config.slots), empty(config.kept), np.int32(0)
 
     def read_in(rows: int) -> Any:
         by_row = np.zeros(rows, np.int32)
         work = ReadIn(np.zeros((rows, config.prefill_chunk), np.int32), by_row, by_row, by_row)
-        return compiled(functools.partial(_read_in, merge), leaves, cache, work, donate=(1,))
+        return compiled(functools.partial(_read_in, merge), list(leaves), cache, work, places=model, gives=slotted, donate=(1,))
 
+    model, indices = (parameters, slotted, everywhere), (everywhere, everywhere)
+    moved, fetched = {"gives": slotted, "donate": (0,)}, (slotted, slotted, *indices)
+    exchanged = {"places": fetched, "gives": slotted, "donate": (0, 1)}
     return _Programs(
         read_in={rows: read_in(rows) for rows in config.prefill_buckets},
-        decode=compiled(functools.partial(_decode, merge), leaves, cache, _idle(config.slots), donate=(1,)),
-        copy=compiled(_copy, cache, index, index, donate=(0,)),
-        fetch=compiled(_fetch, cache, shelf, index, index, donate=(0,)) if config.kept else None,
-        row=compiled(lambda cache, slot: jax.tree.map(lambda array: _row(array, slot), cache), cache, index, donate=()),
-        exchange=compiled(_exchange, cache, shelf, index, index, donate=(0, 1)) if config.kept else None,
-    )
+        decode=compiled(
+            functools.partial(_decode, merge), list(leaves), cache, _idle(config.slots),
+            places=model, gives=(everywhere, slotted), donate=(1,),
+        ),
+        copy=compiled(_copy, cache, index, index, places=(slotted, *indices), **moved),
+        fetch=compiled(_fetch, cache, shelf, index, index, places=fetched, **moved) if config.kept else None,
+        row=compiled(
+            lambda cache, slot: jax.tree.map(lambda array: _row(array, slot), cache), cache, index,
+            places=(slotted, everywhere), gives=everywhere, donate=(),
+        ),
+        exchange=compiled(_exchange, cache, shelf, index, index, **exchanged) if config.kept else None,
+    )  # fmt: skip

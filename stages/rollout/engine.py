@@ -14,8 +14,9 @@ import math
 import threading
 from typing import Any, Self
 
-import jax
 import numpy as np
+from flax import nnx
+from jax.sharding import Mesh
 
 from stages.models.transformer import Transformer
 from stages.policy import Sample, SampleRequest
@@ -26,8 +27,7 @@ from stages.rollout.mailbox import Mailbox
 from stages.rollout.sampling import request_key
 from stages.rollout.schedule import Job
 from stages.rollout.stops import Decode, Stops
-from stages.rollout.weights import matching_leaves
-from stages.rollout.worker import EngineStatistics, Load, Trace, Worker
+from stages.rollout.worker import EngineStatistics, Load, Scramble, Trace, Worker
 
 THREAD = "headrace-engine"
 """Name of the engine's thread."""
@@ -49,6 +49,7 @@ class Engine:
         version: version of those parameters.
         trace: where spans go; ``None`` for nowhere.
         decode: token ids as text, for requests with stop strings; ``None`` refuses those.
+        mesh: devices to compute on; ``None`` for those that the model lies on, whose parameters are then shared.
     """
 
     def __init__(
@@ -58,9 +59,10 @@ class Engine:
         version: int = 0,
         trace: Trace | None = None,
         decode: Decode | None = None,
+        mesh: Mesh | None = None,
     ):
         self.config = config
-        self._model, self._version, self._trace, self._decode = model, version, trace, decode
+        self._model, self._version, self._trace, self._decode, self._mesh = model, version, trace, decode, mesh
         self._vocab_size = model.config.vocab_size
         self._renew()
         self._pending: dict[object, asyncio.Future[Any]] = {}
@@ -101,6 +103,11 @@ class Engine:
             self._thread.join()
             self._stop(self._ended)
             self._is_open = False
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """Devices of its own; ``None`` where it computes where the model lies."""
+        return self._mesh
 
     @property
     def context_length(self) -> int:
@@ -149,6 +156,9 @@ class Engine:
         their further tokens carry the new version. With ``swap="episode"`` it is once every session that has begun is released.
         A cancelled load is given up, or in force already; ``statistics().version`` tells.
 
+        Parameters are those of the model, all of them, or exactly its adapters while the rest stays. Where the engine has
+        another mesh or type than the model, they are cast and sent there beside the steps.
+
         Raises:
             ValueError: a parameter is missing, unknown or of another shape or dtype (all are named), or the version is lower
                 than the one in force and not 0. The old version stays in force.
@@ -156,11 +166,13 @@ class Engine:
                 thread died. The cause is attached.
         """
         self._refuse_if_ended()
-        load = Load(matching_leaves(self._device.parameters, weights.parameters), version)
+        parameters = self._device.parameters
+        leaves = parameters.matching(weights.parameters)
         async with self._loading:
-            # Arrays still being computed must not hold up the decode step that would read them first.
-            if unready := [leaf for leaf in load.leaves if isinstance(leaf, jax.Array) and not leaf.is_ready()]:
-                await asyncio.to_thread(jax.block_until_ready, unready)
+            # Neither what is still being computed nor what must travel may hold up the decode step that would read it first.
+            if not parameters.is_placed(leaves):
+                leaves = await asyncio.to_thread(parameters.place, leaves)
+            load = Load(leaves, version)
             future = self._expect(load)
             self._mailbox.post(functools.partial(self._worker.load, load))
             try:
@@ -168,6 +180,27 @@ class Engine:
             finally:
                 self._pending.pop(load, None)
                 self._mailbox.post(functools.partial(self._worker.abandon, load))
+
+    async def scramble(self, parameters: Any) -> None:
+        """Put random numbers in force in place of parameters, past the way that loads take; see ``verify.py``.
+
+        Args:
+            parameters: those to replace, by name; their values do not matter.
+
+        Raises:
+            ValueError: they do not fit the engine's model.
+            RuntimeError: the engine is closed, or its thread died.
+        """
+        self._refuse_if_ended()
+        scramble = Scramble(self._device.parameters.matching(parameters))
+        future = self._expect(scramble)
+        self._mailbox.post(functools.partial(self._worker.scramble, scramble))
+        await future
+
+    @property
+    def parameters(self) -> nnx.State:
+        """What is in force, in the engine's type and on its devices. Of an open engine; to read."""
+        return self._device.parameters.tree
 
     def statistics(self) -> EngineStatistics:
         """Counters since the engine opened."""
@@ -221,7 +254,7 @@ class Engine:
 
     def _renew(self) -> None:
         """What one entering lasts: a closed mailbox and a worker with a past are of no use to the next."""
-        self._device = Device(self._model, self.config)
+        self._device = Device(self._model, self.config, self._mesh)
         self._mailbox = Mailbox()
         self._worker = Worker(self._device, self.config, self._version, self._mailbox, self._report, self._trace)
 

@@ -6,14 +6,16 @@ import jax
 
 
 def matching_leaves(expected: Any, given: Any) -> list[Any]:
-    """The leaves of ``given`` in the order of ``expected``.
+    """The leaves of ``given`` in the order of ``expected``: all of them, or exactly the adapters, with ``None`` for the rest.
 
     Trees are compared by the names on the way to each leaf, so an ``nnx.State`` and the plain dict made of it match.
 
     Raises:
         ValueError: a parameter is missing, unknown, deleted, or of another shape or dtype; all of them are named.
     """
-    wanted, offered = _by_name(expected), _by_name(given)
+    everything, offered = leaves_by_name(expected), leaves_by_name(given)
+    adapters = {name: leaf for name, leaf in everything.items() if _is_adapter(name)}
+    wanted = adapters if adapters and offered and all(map(_is_adapter, offered)) else everything
     problems = [f"{name}: missing" for name in wanted if name not in offered]
     problems += [f"{name}: unknown" for name in offered if name not in wanted]
     for name in wanted.keys() & offered.keys():
@@ -27,7 +29,7 @@ def matching_leaves(expected: Any, given: Any) -> list[Any]:
             "expected weights in the layout of the engine's model; got " + "; ".join(sorted(problems)) + "; in engine.load, "
             "the old version stays in force; publish the parameters of a model with the same config"
         )
-    return [offered[name] for name in wanted]
+    return [offered.get(name) for name in everything]
 
 
 def is_gone(leaf: Any) -> bool:
@@ -35,7 +37,12 @@ def is_gone(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array) and leaf.is_deleted()
 
 
-def _by_name(tree: Any) -> dict[str, Any]:
+def _is_adapter(name: str) -> bool:
+    return name.rpartition(".")[2].startswith("lora_")
+
+
+def leaves_by_name(tree: Any) -> dict[str, Any]:
+    """The leaves of a tree under dotted names, ``blocks.0.query.kernel_IO``, in its order."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {".".join(_name(key) for key in path if _name(key) != "value"): leaf for path, leaf in leaves}
 

@@ -56,15 +56,23 @@ class EngineStatistics(msgspec.Struct, frozen=True):
     """Sessions that lost their cache to another one before they were released."""
     compilations: int
     """Programs compiled; it does not grow after the engine has opened."""
+    loaded_bytes: int
+    """Bytes of parameters that loads have put in force, in the engine's type."""
     version: int
     """Weight version in force."""
 
 
 class Load(msgspec.Struct, frozen=True, eq=False):
-    """New parameters on their way, checked, in the device's order."""
+    """New parameters on their way, checked and placed, in the device's order; ``None`` keeps what is in force."""
 
     leaves: list[Any]
     version: int
+
+
+class Scramble(msgspec.Struct, frozen=True, eq=False):
+    """Leaves to put random numbers in place of; ``None`` for those to keep."""
+
+    leaves: list[Any]
 
 
 class Worker:
@@ -84,7 +92,7 @@ class Worker:
         self._mailbox, self._report, self._trace = mailbox, report, trace
         self._ended: list[tuple[object, object]] = []
         self._load: Load | None = None
-        self._steps = self._busy = self._prefilled = self._held = 0
+        self._steps = self._busy = self._prefilled = self._held = self._loaded_bytes = 0
 
     def run(self) -> None:
         """Work until the mailbox is closed."""
@@ -118,6 +126,7 @@ class Worker:
             waiting=len(schedule.waiting),
             evictions=schedule.rows.evictions,
             compilations=self._device.compilations,
+            loaded_bytes=self._loaded_bytes,
             version=self._version,
         )
 
@@ -139,6 +148,12 @@ class Worker:
             self._load = None
             self.schedule.hold_new_sessions = False
 
+    def scramble(self, scramble: Scramble) -> None:
+        """Put random numbers in force, see ``verify.py``."""
+        self._device.parameters.scramble(scramble.leaves)
+        self.schedule.rows.forget()
+        self._ended.append((scramble, None))
+
     def abort(self, session: str) -> None:
         """End what the session is sampling with what there is."""
         self._ended += self.schedule.abort(session)
@@ -155,11 +170,12 @@ class Worker:
         self.abandon(load)
         try:
             with self._span("weights"):
-                self._device.load(load.leaves)
+                self._device.parameters.put_in_force(load.leaves)
         except Exception as error:
             self._ended.append((load, _not_loaded(load.version, self._version, error)))
             return
         self._version = load.version
+        self._loaded_bytes += sum(leaf.nbytes for leaf in load.leaves if leaf is not None)
         if self._config.after_swap == "recompute":
             self.schedule.rows.forget()
         else:

@@ -93,6 +93,19 @@ def loss_metrics(sums: Mapping[str, Any], num_targets: int) -> Row:
     return {name: measured.get(name) for name in sorted(names)}
 
 
+def gap_metrics(gap: Any) -> Row:
+    """How far the engine is from the trainer, over targets that the version being trained sampled; ``None`` without any.
+
+    Both score the same tokens with the same weights, so what is left is arithmetic: the order of sums, and the types.
+
+    Args:
+        gap: ``stages.train.step.Gap``, on the host.
+    """
+    if not gap.num:
+        return {"engine_gap": None, "engine_gap_max": None}
+    return {"engine_gap": float(gap.sum) / float(gap.num), "engine_gap_max": float(gap.max)}
+
+
 def skip_reason(num_targets: int, applied: bool) -> str | None:
     """Why the update was skipped, ``None`` where it was not."""
     if applied:

@@ -2,6 +2,9 @@
 
 The gradient of the *summed* loss is accumulated and divided once by the targets of the whole step, so how the step was cut into
 micro-batches changes nothing but rounding. Nothing here waits, counts or logs; ``trainer.py`` drives it.
+
+Parameters are those that are trained, in float32 whatever the model computes in: a step of Adam is smaller than what bfloat16
+can tell apart. So are their gradients and moments. What is frozen goes in beside them, as the model has it.
 """
 
 from collections.abc import Callable
@@ -13,8 +16,19 @@ import optax
 from flax import nnx
 
 from stages.batches.microbatch import Rows
-from stages.losses.tokens import Loss, Sums, Tokens
+from stages.losses.tokens import Loss, Sums, Tokens, masked_sum
 from stages.models.logprobs import token_logprobs
+
+
+class Gap(NamedTuple):
+    """How far the engine's log-probabilities are from the trainer's, over targets that the parameters in force sampled."""
+
+    num: jax.Array
+    """float32 []: such targets."""
+    sum: jax.Array
+    """float32 []: of absolute differences."""
+    max: jax.Array
+    """float32 []"""
 
 
 class Accumulated(NamedTuple):
@@ -26,6 +40,7 @@ class Accumulated(NamedTuple):
     """float32 []"""
     sums: Sums
     """float32 [] each, by name."""
+    gap: Gap
 
 
 class Outcome(NamedTuple):
@@ -39,32 +54,55 @@ class Outcome(NamedTuple):
     """float32 []: mean over the targets."""
     sums: Sums
     """As accumulated."""
+    gap: Gap
+    """As accumulated."""
 
 
-Objective = Callable[[Any, Rows], tuple[jax.Array, Sums]]
-Accumulate = Callable[[Any, Accumulated, Rows], Accumulated]
+Objective = Callable[[Any, Any, Rows, jax.Array], tuple[jax.Array, tuple[Sums, Gap]]]
+Accumulate = Callable[[Any, Accumulated, Any, Rows, jax.Array], Accumulated]
 Update = Callable[[Any, Any, Accumulated, jax.Array], tuple[Any, Any, Accumulated, Outcome]]
 
 
-def make_objective(graphdef: nnx.GraphDef, loss: Loss, temperature: float) -> Objective:
-    """(parameters, rows) -> (summed loss, sums to report), for a model that maps packed rows to logits."""
+def masters(parameters: Any) -> Any:
+    """Parameters in float32, those that are so already as they are."""
+    return jax.tree.map(lambda leaf: leaf if leaf.dtype == jnp.float32 else leaf.astype(jnp.float32), parameters)
 
-    def objective(parameters: Any, rows: Rows) -> tuple[jax.Array, Sums]:
-        model = nnx.merge(graphdef, parameters)
+
+def cast_like(parameters: Any, dtypes: tuple[Any, ...]) -> Any:
+    """Parameters in the types of the model's own."""
+    leaves, structure = jax.tree.flatten(parameters)
+    return jax.tree.unflatten(structure, [leaf.astype(dtype) for leaf, dtype in zip(leaves, dtypes, strict=True)])
+
+
+def make_objective(graphdef: nnx.GraphDef, dtypes: tuple[Any, ...], loss: Loss, temperature: float) -> Objective:
+    """(parameters, frozen, rows, version) -> (summed loss, what to report), for a model that maps packed rows to logits.
+
+    Args:
+        graphdef: of a model split into what is trained and what is frozen.
+        dtypes: the model's own types of what is trained.
+        loss: see ``Loss``.
+        temperature: of the distribution that tokens were sampled from.
+    """
+
+    def objective(parameters: Any, frozen: Any, rows: Rows, version: jax.Array) -> tuple[jax.Array, tuple[Sums, Gap]]:
+        model = nnx.merge(graphdef, cast_like(parameters, dtypes), frozen)
         logits_BTV = model(rows.ids, rows.positions, rows.segments)
         logprobs_BT, entropy_BT = token_logprobs(logits_BTV, rows.ids, rows.segments, temperature)
-        return loss(Tokens(logprobs_BT, entropy_BT, rows.logprobs, rows.advantages, rows.mask))
+        tokens = Tokens(logprobs_BT, entropy_BT, rows.logprobs, rows.advantages, rows.mask)
+        summed, sums = loss(tokens)
+        return summed, (sums, jax.lax.stop_gradient(_gap(tokens, rows.versions == version)))
 
     return objective
 
 
 def make_accumulate(objective: Objective) -> Accumulate:
-    """(parameters, accumulated, rows) -> accumulated. The accumulated argument may be donated."""
+    """(parameters, accumulated, frozen, rows, version) -> accumulated. The accumulated argument may be donated."""
     gradient = jax.value_and_grad(objective, has_aux=True)
 
-    def accumulate(parameters: Any, before: Accumulated, rows: Rows) -> Accumulated:
-        (loss, sums), gradients = gradient(parameters, rows)
-        return jax.tree.map(jnp.add, before, Accumulated(gradients, loss, sums))
+    def accumulate(parameters: Any, before: Accumulated, frozen: Any, rows: Rows, version: jax.Array) -> Accumulated:
+        (loss, (sums, gap)), gradients = gradient(parameters, frozen, rows, version)
+        added = jax.tree.map(jnp.add, before, Accumulated(gradients, loss, sums, gap))
+        return added._replace(gap=added.gap._replace(max=jnp.maximum(before.gap.max, gap.max)))
 
     return accumulate
 
@@ -83,14 +121,13 @@ def make_update(optimizer: optax.GradientTransformation) -> Update:
         steps, new_state = optimizer.update(gradients, state, parameters)
         proposed = (optax.apply_updates(parameters, steps), new_state)
         parameters, state = jax.tree.map(lambda new, old: jnp.where(applied, new, old), proposed, (parameters, state))
-        outcome = Outcome(norm, applied, accumulated.loss / safe, accumulated.sums)
+        outcome = Outcome(norm, applied, accumulated.loss / safe, accumulated.sums, accumulated.gap)
         return parameters, state, jax.tree.map(jnp.zeros_like, accumulated), outcome
 
     return update
 
 
-def zeros(objective: Objective, parameters: Any, rows: Rows) -> Accumulated:
-    """Nothing accumulated yet, in the types that ``objective`` gives for rows of this shape."""
-    loss, sums = jax.eval_shape(objective, parameters, rows)
-    shapes = Accumulated(parameters, loss, sums)
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+def _gap(tokens: Tokens, fresh_BT: jax.Array) -> Gap:
+    fresh_BT &= tokens.mask
+    apart_BT = jnp.where(fresh_BT, jnp.abs(tokens.logprobs - tokens.behaviour), 0.0)
+    return Gap(masked_sum(jnp.ones_like(apart_BT), fresh_BT), jnp.sum(apart_BT), jnp.max(apart_BT))

@@ -5,8 +5,9 @@ The engine calls ``add`` for each group and then ``finish``, both on a thread of
 maths is in ``step.py``, the bookkeeping in ``metrics.py``; this file only drives them.
 
 Who owns what: the optimizer state and the accumulator are this object's alone and are donated. Parameters are published, others
-read them while the next ones are made, so they never are. Both programs are compiled when the trainer opens, for the one shape
-there is; a batch of another shape is an error and never a compilation.
+read them while the next ones are made, so they never are. What is trained, the model itself says: its adapters, or all of it
+where it has none. Everything lies on the mesh that the model's parameters lie on. Both programs are compiled when the trainer
+opens, for the one shape there is; a batch of another shape is an error and never a compilation.
 """
 
 import contextlib
@@ -17,20 +18,24 @@ from typing import Any, Self
 
 import anyio.to_thread
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.sharding import NamedSharding
 
 from flow import Context
 from stages.batches.microbatch import Rows, cut, empty_rows, padded, rows_of
 from stages.cancellation import to_the_end
 from stages.checkpoint.store import CheckpointStore
 from stages.losses.tokens import Loss
+from stages.models.lora import trained
+from stages.models.mesh import mesh_of, replicated, row_sharding
 from stages.records import Batch, Weights
 from stages.train.config import TrainerConfig
-from stages.train.metrics import Row, StepMeter, episode_metrics, flow_metrics, loss_metrics, skip_reason, warning
+from stages.train.metrics import Row, StepMeter, episode_metrics, flow_metrics, gap_metrics, loss_metrics, skip_reason, warning
 from stages.train.optimizer import learning_rate, num_updates
-from stages.train.programs import programs
-from stages.train.step import Outcome, zeros
+from stages.train.programs import Layout, programs
+from stages.train.step import Outcome, masters
 
 
 class Trainer:
@@ -40,13 +45,17 @@ class Trainer:
     reports a save that failed.
 
     Args:
-        model: called as ``model(ids_BT, positions_BT, segments_BT) -> logits_BTV``; all of its state is ``nnx.Param``.
+        model: called as ``model(ids_BT, positions_BT, segments_BT) -> logits_BTV``; all of its state is ``nnx.Param``. Its
+            adapters are trained, or all of it where there are none.
         loss: see ``stages.losses.tokens.Loss``; hashable, as functions and frozen configs are.
         config: see ``TrainerConfig``.
         checkpoints: where to save, opened and closed with the trainer; ``None`` saves nothing.
         temperature: what the episodes are sampled at, so that both sides score one distribution; 0 (greedy) stands for 1.
         resume: go on from the latest step in ``checkpoints`` (parameters, optimizer state and step); False wants it empty.
         clock: seconds, for the times of a step.
+
+    Raises:
+        ValueError: the rows of a micro-batch do not divide over the devices that share them.
     """
 
     def __init__(
@@ -70,6 +79,7 @@ class Trainer:
         self._stack = contextlib.ExitStack()
         self._schedule = learning_rate(config)
         self._step = self._saved_step = self._num_skipped = self._num_compilations = 0
+        _check_rows(config, model)
 
     async def __aenter__(self) -> Self:
         await anyio.to_thread.run_sync(self.open)
@@ -87,20 +97,31 @@ class Trainer:
         Raises:
             ValueError: the checkpoint folder holds steps of another run.
         """
-        graphdef, self._parameters = nnx.split(self._model, nnx.Param)
-        made = programs(graphdef, self._loss, self._config, self._temperature)
-        self._state = made.init(self._parameters)
+        graphdef, parameters, frozen = nnx.split(self._model, trained(self._model), nnx.Param)
+        self._mesh = mesh_of((parameters, frozen))
+        self._published, self._frozen = self._on_mesh(parameters), self._on_mesh(frozen)
+        layouts = Layout.of(self._published, self._mesh), Layout.of(self._frozen, self._mesh)
+        with jax.set_mesh(self._mesh):
+            made = programs(graphdef, *layouts, self._loss, self._config, self._temperature)
+            self._parameters = masters(self._published)
+            self._state = made.init(self._parameters)
+        self._publish = made.publish
         with contextlib.ExitStack() as stack:
             if self._checkpoints is not None:
                 stack.enter_context(self._checkpoints)
                 self._restore(self._checkpoints)
-            rows = empty_rows(self._config.rows_per_microbatch, self._config.row_length)
-            self._accumulated = zeros(made.objective, self._parameters, rows)
+            rows = self._spread(empty_rows(self._config.rows_per_microbatch, self._config.row_length))
+            self._accumulated = jax.tree.map(
+                lambda leaf: jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding), made.accumulated
+            )
             # Compiled ahead: such a program refuses another shape, so that nothing can compile later without notice.
-            self._accumulate = self._compiled(made.accumulate, self._parameters, self._accumulated, rows)
-            self._update = self._compiled(made.update, self._parameters, self._state, self._accumulated, np.float32(0))
+            with jax.set_mesh(self._mesh):
+                sums = self._accumulated
+                self._accumulate = self._compiled(made.accumulate, self._parameters, sums, self._frozen, rows, np.int32(0))
+                self._update = self._compiled(made.update, self._parameters, self._state, sums, np.float32(0))
             self._stack = stack.pop_all()
         self._rest = empty_rows(0, self._config.row_length)
+        self._version = 0
         self._meter = StepMeter()
         self._since = self._clock()
 
@@ -112,7 +133,7 @@ class Trainer:
         """
         stack, self._stack = self._stack.pop_all(), contextlib.ExitStack()
         with stack:
-            nnx.update(self._model, self._parameters)
+            nnx.update(self._model, self._published)
             if self._step > self._saved_step:
                 self._save()
 
@@ -123,8 +144,11 @@ class Trainer:
 
     @property
     def weights(self) -> Weights:
-        """The parameters in force: those of the model before the first step. Open trainers only."""
-        return Weights(self._parameters)
+        """What is trained, as it is now, in the model's types: that of the model before the first step. Open trainers only.
+
+        Adapters only, where the model has some: the rest stays what it was.
+        """
+        return Weights(self._published)
 
     def add(self, batch: Batch, context: Context) -> None:
         """Take in one batch, and the gradient of each micro-batch that is now full.
@@ -163,6 +187,7 @@ class Trainer:
             outcome = self._apply(meter)
         updated = self._clock()
         self._step += 1
+        self._version += 1
         self._save_if_due(context)
         now = self._clock()
         context.report(self._row(meter, outcome, update_s=updated - begun, save_s=now - updated, step_s=now - self._since))
@@ -177,7 +202,10 @@ class Trainer:
         begun = self._clock()
         with context.span("gradient", step=self._step + 1, targets=int(rows.mask.sum())):
             # Waited for: the span then is the work, and no more than one micro-batch is ever in flight.
-            self._accumulated = jax.block_until_ready(self._accumulate(self._parameters, self._accumulated, rows))
+            version = np.int32(self._version)
+            self._accumulated = jax.block_until_ready(
+                self._accumulate(self._parameters, self._accumulated, self._frozen, self._spread(rows), version)
+            )
         self._meter.gradient_s += self._clock() - begun
         self._meter.num_microbatches += 1
 
@@ -186,7 +214,21 @@ class Trainer:
         self._parameters, self._state, self._accumulated, outcome = self._update(
             self._parameters, self._state, self._accumulated, divisor
         )
+        self._set_published()
         return jax.device_get(outcome)
+
+    def _set_published(self) -> None:
+        self._published = self._parameters if self._publish is None else self._publish(self._parameters)
+
+    def _on_mesh(self, parameters: Any) -> Any:
+        """Parameters where they lie, those that lie on no mesh on every device."""
+        everywhere = replicated(self._mesh)
+        return jax.tree.map(
+            lambda leaf: leaf if isinstance(leaf.sharding, NamedSharding) else jax.device_put(leaf, everywhere), parameters
+        )
+
+    def _spread(self, rows: Rows) -> Any:
+        return jax.device_put(rows, row_sharding(self._mesh))
 
     def _row(self, meter: StepMeter, outcome: Outcome, *, update_s: float, save_s: float, step_s: float) -> Row:
         applied = bool(outcome.applied)
@@ -202,6 +244,7 @@ class Trainer:
             **episode_metrics(meter.episodes),
             **flow_metrics(meter, applied),
             **loss_metrics(outcome.sums, meter.num_targets),
+            **gap_metrics(outcome.gap),
             "step_s": step_s,
             "gradient_s": meter.gradient_s,
             "update_s": update_s,
@@ -222,8 +265,13 @@ class Trainer:
 
     def _save(self) -> None:
         if self._checkpoints is not None:
-            self._checkpoints.save(self._step, self._parameters, self._state)
+            self._checkpoints.save(self._step, self._published, self._optimizer)
             self._saved_step = self._step
+
+    @property
+    def _optimizer(self) -> Any:
+        """What a run needs beside its weights to go on: with weights of another type than float32, the float32 ones too."""
+        return self._state if self._publish is None else {"state": self._state, "parameters": self._parameters}
 
     def _restore(self, checkpoints: CheckpointStore) -> None:
         latest = checkpoints.latest()
@@ -234,6 +282,20 @@ class Trainer:
                 f"{checkpoints.folder}: expected no checkpoints of another run, got step {latest}; "
                 "choose another run name, or pass resume=True to go on from it"
             )
-        saved: Any = checkpoints.restore(self._parameters, self._state)
-        self._parameters, self._state = saved.parameters, saved.optimizer
+        saved: Any = checkpoints.restore(self._published, self._optimizer)
+        self._state, self._parameters = saved.optimizer, saved.parameters
+        if self._publish is not None:
+            self._state, self._parameters = saved.optimizer["state"], saved.optimizer["parameters"]
+        self._set_published()
         self._step = self._saved_step = saved.step
+
+
+def _check_rows(config: TrainerConfig, model: nnx.Module) -> None:
+    mesh = mesh_of(nnx.state(model, nnx.Param))
+    shares = mesh.shape["data"] * mesh.shape["fsdp"]
+    if config.rows_per_microbatch % shares:
+        raise ValueError(
+            f"expected rows_per_microbatch to be a multiple of {shares}, the devices that share the rows on a mesh of "
+            f"data={mesh.shape['data']} times fsdp={mesh.shape['fsdp']}; got {config.rows_per_microbatch}, in the config of "
+            "Trainer; change either"
+        )

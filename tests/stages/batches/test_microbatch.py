@@ -10,7 +10,7 @@ def numbered(first: int, count: int) -> Rows:
     """Rows whose ids are their number in the stream."""
     ids = np.repeat(np.arange(first, first + count, dtype=np.int32)[:, None], 4, axis=1)
     ones = np.ones((count, 4), np.int32)
-    return Rows(ids, ones, ones, ones.astype(bool), ones.astype(np.float32), ones.astype(np.float32))
+    return Rows(ids, ones, ones, ones.astype(bool), ones.astype(np.float32), ones.astype(np.float32), ones)
 
 
 @given(st.lists(st.integers(0, 7), max_size=8), st.integers(1, 5))

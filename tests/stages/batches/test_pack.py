@@ -41,6 +41,18 @@ def segments_of(batch: Batch) -> list[tuple]:
     return found
 
 
+def test_targets_keep_the_version_that_sampled_them_and_nothing_else_has_one():
+    """Through the stage, of two members in one row; demonstrations have no versions."""
+    episodes = (episode(4, 2, 0), episode(5, 3, 1, tail=1))
+    episodes = tuple(msgspec.structs.replace(e, versions=np.where(e.mask, 5 + e.member, -1).astype(np.int32)) for e in episodes)
+    group = Group(3, episodes, np.array([1.0, -1.0], np.float32))
+    batch = asyncio.run(Pack(PackConfig(row_length=10))(group, None))  # pyright: ignore[reportArgumentType]
+    assert batch.versions.dtype == np.int32
+    assert batch.versions.tolist() == [[-1, -1, 5, 5, -1, -1, -1, 6, -1, -1]]
+    shown = asyncio.run(Pack(PackConfig(row_length=10, logprobs="ignored"))(group, None))  # pyright: ignore[reportArgumentType]
+    assert set(shown.versions.ravel().tolist()) == {-1}
+
+
 def test_first_fit_takes_the_first_row_with_room():
     assert first_fit([5, 4, 3, 4, 1], row_length=8) == [0, 1, 0, 1, 2]
     assert first_fit([], row_length=8) == []

@@ -103,11 +103,12 @@ class World:
         self.load_under_way: Load | None = None
         self.holding = False
         """A load waits for sessions to end."""
+        self.parameters = self
         self.worker = Worker(self, config, 0, self, self.report, None)
         self.schedule = self.worker.schedule
         self.worker.run()
 
-    # The device.
+    # The device, and its parameters.
 
     def open(self) -> None:
         pass
@@ -115,7 +116,7 @@ class World:
     def close(self) -> None:
         pass
 
-    def load(self, leaves: list) -> None:
+    def put_in_force(self, leaves: list) -> None:
         if self.config.swap == "episode":
             assert not any(session.is_live for session in self.all_sessions())
         self.holding = False

@@ -13,6 +13,22 @@ def test_leaves_come_in_the_order_expected_whatever_the_order_given():
     assert [leaf[0] for leaf in matching_leaves(expected, given)] == [1, 2]
 
 
+def test_adapters_may_come_alone_and_the_rest_is_kept():
+    """All of them: one that is missing, or a base parameter beside them, makes it a tree of everything."""
+    expected = {"a": {"kernel": np.zeros(2), "lora_down": np.zeros(1), "lora_up": np.zeros(1)}, "b": np.zeros(1)}
+    down, up = np.ones(1), np.full(1, 2.0)
+    kept, first, second, other = matching_leaves(expected, {"a": {"lora_up": up, "lora_down": down}})
+    assert (kept, other) == (None, None)
+    assert first is down
+    assert second is up
+    with pytest.raises(ValueError, match=r"got a\.lora_up: missing; in engine\.load"):
+        matching_leaves(expected, {"a": {"lora_down": down}})
+    with pytest.raises(ValueError, match=r"got a\.kernel: missing; in engine\.load"):
+        matching_leaves(expected, {"a": {"lora_up": up, "lora_down": down}, "b": down})
+    with pytest.raises(ValueError, match=r"a\.lora_up: unknown"):
+        matching_leaves({"b": np.zeros(1)}, {"a": {"lora_up": up}})
+
+
 def test_all_differences_are_named_in_one_error():
     expected = {"a": np.zeros(2, np.float32), "b": np.zeros(3, np.float32), "c": np.zeros(1, np.float32)}
     given = {"a": np.zeros(4, np.float32), "b": np.zeros(3, np.float16), "d": 3}

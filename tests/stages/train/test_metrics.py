@@ -2,7 +2,17 @@ import numpy as np
 
 from stages.batches.pack import Segment, pack
 from stages.records import Batch, EpisodeRow, Status
-from stages.train.metrics import StepMeter, divisor, episode_metrics, flow_metrics, loss_metrics, skip_reason, warning
+from stages.train.metrics import (
+    StepMeter,
+    divisor,
+    episode_metrics,
+    flow_metrics,
+    gap_metrics,
+    loss_metrics,
+    skip_reason,
+    warning,
+)
+from stages.train.step import Gap
 
 
 def row(reward: float | None, status: Status = Status.FINISHED, sampled: int = 10) -> EpisodeRow:
@@ -44,6 +54,11 @@ def test_what_was_not_measured_is_none():
         "logprob_gap": None,
         "ratio": None,
     }
+
+
+def test_the_gap_is_a_mean_and_a_maximum_over_fresh_tokens_or_nothing():
+    assert gap_metrics(Gap(*map(np.float32, (4, 0.5, 0.25)))) == {"engine_gap": 0.125, "engine_gap_max": 0.25}
+    assert gap_metrics(Gap(*map(np.float32, (0, 0, 0)))) == {"engine_gap": None, "engine_gap_max": None}
 
 
 def test_tokens_lags_and_groups_without_signal_are_counted():

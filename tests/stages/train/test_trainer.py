@@ -145,7 +145,10 @@ def test_nan_outside_the_mask_changes_nothing():
     """S75: a NaN log-probability or advantage at a masked position of the batch leaves the update as it was."""
     (clean,) = batches([3])
     dirty = Batch(
-        **{name: getattr(clean, name).copy() for name in ("ids", "positions", "segments", "mask", "logprobs", "advantages")}
+        **{
+            name: getattr(clean, name).copy()
+            for name in ("ids", "positions", "segments", "mask", "logprobs", "advantages", "versions")
+        }
         | {"birth": 0}
     )
     dirty.logprobs[~dirty.mask] = np.nan
