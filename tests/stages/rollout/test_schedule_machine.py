@@ -115,7 +115,11 @@ class World:
     def close(self) -> None:
         pass
 
-    def load(self, leaves: list) -> None:
+    @property
+    def parameters(self) -> "World":
+        return self
+
+    def put_in_force(self, leaves: list) -> None:
         if self.config.swap == "episode":
             assert not any(session.is_live for session in self.all_sessions())
         self.holding = False
