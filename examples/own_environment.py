@@ -57,6 +57,9 @@ class BinarySearch:
     def release(self, session: str) -> None:
         """Nothing is kept."""
 
+    def abort(self, session: str) -> None:
+        """Nothing takes long."""
+
 
 async def main() -> None:
     chat = CompactChat()

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from stages.records import Example, Task
+from stages.rollout.config import EngineConfig
 from stages.text.chat import Chat, ToolSpec
 from stages.text.demonstrations import demonstrate
 
@@ -64,11 +65,15 @@ def check_demonstrations(examples: Sequence[Example], chat: Chat, tools: Sequenc
         )
 
 
-def eviction_warning(max_concurrency: int, slots: int, max_turns: int) -> str | None:
-    """What to say of more conversations at once than the engine can keep; ``None`` for nothing."""
-    if max_concurrency <= slots or max_turns == 1:
+def eviction_warning(max_concurrency: int, engine: EngineConfig, max_turns: int) -> str | None:
+    """What to say of more conversations at once than the engine can keep; ``None`` for nothing.
+
+    With ``eviction="never"`` those that are too many wait, and none loses its cache.
+    """
+    if max_concurrency <= engine.slots + engine.kept or max_turns == 1 or engine.eviction == "never":
         return None
     return (
-        f"{max_concurrency} conversations at once over {slots} engine slots: which of them lose their cache between turns "
-        "depends on timing, so the same seed may give other numbers; raise engine.slots or lower max_concurrency"
+        f"{max_concurrency} conversations at once over {engine.slots} engine slots and {engine.kept} kept caches: which of "
+        "them lose their cache between turns depends on timing, so the same seed may give other numbers; raise engine.kept or "
+        "engine.slots, lower max_concurrency, or set engine.eviction to never"
     )

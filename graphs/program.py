@@ -127,7 +127,7 @@ def training(config: GrpoConfig, parts: Parts, *, shuffled: bool = False) -> Pha
         check_rows(config.trainer.row_length, parts.engine.context_length)
         check_apart((task.prompt for task in parts.train), parts.heldout, "the training tasks")
 
-    evicted = eviction_warning(config.max_concurrency, parts.engine.config.slots, config.sampling.max_turns)
+    evicted = eviction_warning(config.max_concurrency, parts.engine.config, config.sampling.max_turns)
     warnings = () if evicted is None else (evicted,)
     trained = Training(config.trainer, config.loss, config.sampling.temperature)
     return Phase("grpo", title, make, total=config.steps, main=True, check=check, warnings=warnings, training=trained)

@@ -82,8 +82,9 @@ class Turn(msgspec.Struct, frozen=True):
 
     start: int
     stop: int
-    stop_reason: Literal["stop", "length"]
-    """``stop``: the last id of the span is a stop token, or completes a stop string. ``length``: the token budget ran out."""
+    stop_reason: Literal["stop", "length", "aborted"]
+    """``stop``: the last id of the span is a stop token, or completes a stop string. ``length``: the token budget ran out.
+    ``aborted``: it took too long; such an episode has failed."""
     model_s: float
     """Seconds from request to reply, waiting for a slot included."""
     tool_s: float | None

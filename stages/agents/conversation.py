@@ -12,7 +12,8 @@ import anyio
 import numpy as np
 
 from stages.agents.agent import Ending, Setting
-from stages.policy import SampleRequest
+from stages.agents.guards import EpisodeError
+from stages.policy import Sample, SampleRequest
 from stages.records import Message, Status
 from stages.text.transcript import Transcript
 
@@ -105,9 +106,17 @@ async def _sample_turn(
         session=setting.session,
     )
     started = anyio.current_time()
-    sample = await setting.policy.sample(request)
-    seconds = anyio.current_time() - started
-    message = read_turn(sample.ids, turn)
-    complete = sample.stop_reason == "stop"
-    transcript.sample(sample.ids, sample.logprobs, sample.versions, message, "stop" if complete else "length", seconds)
-    return message, complete
+
+    def append(sample: Sample) -> Message:
+        message = read_turn(sample.ids, turn)
+        seconds = anyio.current_time() - started
+        transcript.sample(sample.ids, sample.logprobs, sample.versions, message, sample.stop_reason, seconds)
+        return message
+
+    try:
+        sample = await setting.policy.sample(request)
+    except EpisodeError as fault:
+        if fault.sample is not None:
+            append(fault.sample)
+        raise
+    return append(sample), sample.stop_reason == "stop"

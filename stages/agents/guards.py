@@ -30,7 +30,10 @@ class TimeLimits(pydantic.BaseModel):
     setup_s: float | None = pydantic.Field(default=60.0, gt=0)
     """For the environment's ``reset``; ``None`` for no limit."""
     model_s: float | None = pydantic.Field(default=None, gt=0)
-    """For one turn of the policy, waiting for a slot included; ``None`` for no limit."""
+    """For one turn of the policy, waiting for a slot included; ``None`` for no limit. The turn is then aborted, and what it had
+    come to is kept in the record of the episode."""
+    abort_s: float = pydantic.Field(default=5.0, ge=0)
+    """For the policy to hand that over: some steps of an engine. After them the turn is cancelled, and lost."""
     step_s: float | None = pydantic.Field(default=120.0, gt=0)
     """For one ``step`` of the environment, all its tools included; ``None`` for no limit."""
     score_s: float | None = pydantic.Field(default=60.0, gt=0)
@@ -42,15 +45,22 @@ class TimeLimits(pydantic.BaseModel):
 
 
 class EpisodeError(Exception):
-    """An episode failed for a reason that says nothing about the policy."""
+    """An episode failed for a reason that says nothing about the policy.
 
-    def __init__(self, status: Status, reason: str):
+    Attributes:
+        status: how the episode ends.
+        reason: one line.
+        sample: what the turn had come to that was cut short; ``None`` where there is nothing of it.
+    """
+
+    def __init__(self, status: Status, reason: str, sample: Sample | None = None):
         super().__init__(f"{status}: {reason}")
         self.status = status
         self.reason = reason
+        self.sample = sample
 
 
-async def guarded(work: Awaitable[T], status: Status, what: str, limit_s: float | None) -> T:
+async def guarded(work: Awaitable[T], status: Status, what: str, limit_s: float | None, grace_s: float = 0.0) -> T:
     """Await work that is not ours.
 
     Args:
@@ -58,13 +68,14 @@ async def guarded(work: Awaitable[T], status: Status, what: str, limit_s: float 
         status: of an episode in which the work raises.
         what: what the work is, for the reason.
         limit_s: most seconds; ``None`` for no limit.
+        grace_s: seconds more, for work that is told otherwise to end when the limit has passed.
 
     Raises:
         EpisodeError: the work raised, cancelled itself, or took too long.
         asyncio.CancelledError: somebody asked for it.
     """
     try:
-        with anyio.move_on_after(limit_s):
+        with anyio.move_on_after(None if limit_s is None else limit_s + grace_s):
             return await work
     except asyncio.CancelledError as error:
         if cancel_requested():
@@ -76,11 +87,11 @@ async def guarded(work: Awaitable[T], status: Status, what: str, limit_s: float 
         raise EpisodeError(Status.TOOL_ERROR, _told(what, error)) from error
     except Exception as error:
         raise EpisodeError(status, _told(what, error)) from error
-    raise EpisodeError(Status.TIMED_OUT, f"{what} took over {limit_s:g} s")
+    raise EpisodeError(Status.TIMED_OUT, _late(what, limit_s))
 
 
 class GuardedPolicy:
-    """A policy whose samples are checked before anything is built on them."""
+    """A policy whose samples are checked before anything is built on them, and whose turns are aborted when they take long."""
 
     def __init__(self, policy: Policy, limits: TimeLimits, context: Context):
         self._policy = policy
@@ -93,17 +104,39 @@ class GuardedPolicy:
         return self._policy.context_length
 
     async def sample(self, request: SampleRequest) -> Sample:
-        """See ``Policy``; raises ``EpisodeError`` only."""
-        with self._context.span("model", turn=request.key[-1], context_tokens=len(request.ids)):
-            sample = await guarded(self._policy.sample(request), Status.MODEL_ERROR, "the model", self._limits.model_s)
+        """See ``Policy``; raises ``EpisodeError`` only, with what there is of a turn that was aborted."""
+        limit_s, late = self._limits.model_s, False
+
+        def abort() -> None:
+            nonlocal late
+            late = True
+            self._policy.abort(request.session)
+
+        timer = None if limit_s is None else asyncio.get_running_loop().call_later(limit_s, abort)
+        try:
+            with self._context.span("model", turn=request.key[-1], context_tokens=len(request.ids)):
+                work = self._policy.sample(request)
+                sample = await guarded(work, Status.MODEL_ERROR, "the model", limit_s, self._limits.abort_s)
+        finally:
+            if timer is not None:
+                timer.cancel()
         problem = sample_problem(sample, request)
         if problem is not None:
             raise EpisodeError(Status.MODEL_ERROR, f"the model's sample: {problem}")
+        if sample.stop_reason == "aborted":
+            part = sample if len(sample.ids) else None
+            if late:
+                raise EpisodeError(Status.TIMED_OUT, _late("the model", limit_s), part)
+            raise EpisodeError(Status.CANCELLED, "the model's turn was aborted", part)
         return sample
 
     def release(self, session: str) -> None:
         """See ``Policy``."""
         self._policy.release(session)
+
+    def abort(self, session: str) -> None:
+        """See ``Policy``."""
+        self._policy.abort(session)
 
 
 def sample_problem(sample: Sample, request: SampleRequest) -> str | None:
@@ -111,12 +144,13 @@ def sample_problem(sample: Sample, request: SampleRequest) -> str | None:
     count = len(sample.ids)
     if not count == len(sample.logprobs) == len(sample.versions):
         return f"expected arrays of one length, got {count}, {len(sample.logprobs)} and {len(sample.versions)}"
-    if not 1 <= count <= request.max_tokens:
-        return f"expected 1 to {request.max_tokens} tokens, got {count}"
+    least = 0 if sample.stop_reason == "aborted" else 1
+    if not least <= count <= request.max_tokens:
+        return f"expected {least} to {request.max_tokens} tokens, got {count}"
     bad = np.flatnonzero(~np.isfinite(sample.logprobs))
     if len(bad):
         return f"expected finite log-probabilities, got {sample.logprobs[bad[0]]} at token {bad[0]}"
-    if np.min(sample.versions) < 0:
+    if np.min(sample.versions, initial=0) < 0:
         return f"expected versions from 0, got {np.min(sample.versions)}"
     # The other way round is no fault: a budget may run out on a stop token, and then the policy's word is what counts.
     # Where a stop string may have ended the turn, only the policy can tell: it alone reads the text as it comes.
@@ -155,6 +189,10 @@ class GuardedEnvironment:
 
     async def close(self) -> None:
         """Not for agents: does nothing."""
+
+
+def _late(what: str, limit_s: float | None) -> str:
+    return f"{what} took over {limit_s:g} s"
 
 
 def _told(what: str, error: Exception) -> str:

@@ -4,6 +4,9 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+POLICIES = ("eviction", "prefill_wait", "swap", "after_swap")
+"""Fields that what is compiled does not depend on."""
+
 
 class EngineConfig(BaseModel):
     """Fixed shapes of an engine; nothing compiles after it has opened."""
@@ -51,6 +54,11 @@ class EngineConfig(BaseModel):
         while (quarter := buckets[0] // 4) * self.prefill_chunk > 32:
             buckets.insert(0, quarter)
         return tuple(buckets)
+
+    @property
+    def shape(self) -> "EngineConfig":
+        """The same with its policies at their defaults: engines that differ in nothing else share their programs."""
+        return self.model_copy(update={name: type(self).model_fields[name].default for name in POLICIES})
 
     @model_validator(mode="after")
     def _rows_fit(self) -> Self:

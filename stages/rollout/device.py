@@ -49,7 +49,7 @@ class Device:
         self.parameters = held
         self._cache = self._empty(config.slots)
         self._shelf = self._empty(config.kept) if config.kept else None
-        self._programs = _compile(held.graphdef, held.structure, held.shapes, held.config, config, held.mesh)
+        self._programs = _compile(held.graphdef, held.structure, held.shapes, held.config, config.shape, held.mesh)
         self.compilations = self._programs.count
         self.buckets = self._agreeing_buckets()
         # The first call of a program is slow. Nobody's request should be the one.

@@ -54,7 +54,7 @@ class Transcript:
         logprobs: np.ndarray,
         versions: np.ndarray,
         message: Message,
-        stop_reason: Literal["stop", "length"],
+        stop_reason: Literal["stop", "length", "aborted"],
         model_s: float,
     ) -> None:
         """Append one turn of sampled tokens, exactly as sampled: mask True.

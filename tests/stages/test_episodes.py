@@ -30,11 +30,19 @@ CALL, ANSWER = "<|calculator|>2*3<|end|>", "6<|end|>"
 TOKENS = {token: index for index, token in enumerate(CHAT.vocabulary.tokens)}
 
 
+class Unfinished(str):
+    """The beginning of a turn that goes on until it is aborted."""
+
+
 class ScriptedPolicy:
-    """Says the turns of a script in order, cut to the budget of the request; an exception in the script is raised."""
+    """Says the turns of a script in order, cut to the budget of the request; an exception in the script is raised, and where it
+    says nothing, the policy hangs and heeds no abort.
+    """
 
     def __init__(self, *script, context_length=100):
         self.script = list(script)
+        self.aborted = asyncio.Event()
+        self.aborts = []
         self.context_length = context_length
         self.requests = []
         self.released = []
@@ -49,13 +57,19 @@ class ScriptedPolicy:
             return line
         if line is None:
             await anyio.sleep_forever()
+        if isinstance(line, Unfinished):
+            await self.aborted.wait()
         ids = encode(line)[: request.max_tokens]
         logprobs = -0.5 - np.arange(len(ids), dtype=np.float32)
-        stop = "stop" if ids[-1] in request.stop_ids else "length"
+        stop = "aborted" if self.aborted.is_set() else "stop" if ids[-1] in request.stop_ids else "length"
         return Sample(ids, logprobs, np.full(len(ids), 3, np.int32), stop)
 
     def release(self, session):
         self.released.append(session)
+
+    def abort(self, session):
+        self.aborts.append(session)
+        self.aborted.set()
 
 
 class Watched(ToolEnv):
@@ -298,8 +312,43 @@ def test_trouble_of_the_environment_is_a_failed_episode_with_its_own_status(wher
 )
 def test_trouble_of_the_model_is_a_failed_episode_that_keeps_what_was_sampled(script, status, error):
     """S9, S33."""
-    episode = failed(ScriptedPolicy(*script), limits=TimeLimits(model_s=0.01))
+    episode = failed(ScriptedPolicy(*script), limits=TimeLimits(model_s=0.01, abort_s=0.01))
     assert (episode.status, episode.error, episode.num_sampled) == (status, error, 5)
+
+
+@pytest.mark.parametrize(("said", "reasons"), [("2*", ["stop", "aborted"]), ("", ["stop"])])
+def test_a_turn_that_takes_too_long_is_aborted_and_what_it_had_come_to_is_kept(said, reasons):
+    """S33, S90: tokens, log-probabilities and versions of one length; also where there is nothing yet."""
+    policy = ScriptedPolicy(CALL, Unfinished(said))
+    episode = failed(policy, limits=TimeLimits(model_s=0.01))
+    assert policy.aborts == policy.released
+    assert (episode.status, episode.error) == (Status.TIMED_OUT, "the model took over 0.01 s")
+    assert CHAT.decode(episode.ids[episode.mask]) == CALL + said
+    assert np.isfinite(episode.logprobs[episode.mask]).all()
+    assert (episode.versions[episode.mask] == 3).all()
+    assert [turn.stop_reason for turn in episode.turns] == reasons
+
+
+def test_a_turn_that_was_aborted_from_outside_is_no_timeout():
+    """S33, S90."""
+    policy = ScriptedPolicy(Unfinished("2*"))
+    policy.aborted.set()
+    episode = failed(policy, limits=TimeLimits(model_s=60))
+    assert (episode.status, episode.error) == (Status.CANCELLED, "the model's turn was aborted")
+    assert CHAT.decode(episode.ids[episode.mask]) == "2*"
+
+
+def test_a_turn_in_time_is_not_aborted_later():
+    policy = ScriptedPolicy(CALL, ANSWER)
+
+    async def wait_after(episode):
+        outcome = await episode
+        await asyncio.sleep(0.03)
+        return outcome
+
+    stage = episodes(policy, limits=TimeLimits(model_s=0.02))
+    assert asyncio.run(wait_after(stage(TASK, context()))).status is Status.FINISHED
+    assert policy.aborts == []
 
 
 @pytest.mark.parametrize(

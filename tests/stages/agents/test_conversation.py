@@ -36,6 +36,9 @@ class Parrot:
     def release(self, session):
         pass
 
+    def abort(self, session):
+        pass
+
 
 class Replying:
     """Answers with the replies it was made with."""

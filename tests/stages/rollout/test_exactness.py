@@ -3,6 +3,7 @@ depends on new weights: when they come into force, and what becomes of caches th
 """
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable
 
@@ -249,6 +250,56 @@ def test_swap_at_episodes_waits_for_those_that_began_and_holds_back_the_others()
     assert versions == [{0}, {0}, {0}, {2}]
     assert in_time == (False, False)
     assert version == 2
+
+
+class HoldsStep3:
+    """A trace that holds the engine's thread before its third decode step, until told to go on."""
+
+    def __init__(self) -> None:
+        self.reached, self.go = threading.Event(), threading.Event()
+        self.decodes = 0
+
+    def begin(self, track: str, name: str, ns: int) -> None:
+        self.decodes += name == "decode"
+        if name == "decode" and self.decodes == 3:
+            self.reached.set()
+            self.go.wait(30)
+
+    def end(self, track: str, ns: int) -> None:
+        pass
+
+
+@pytest.mark.parametrize("swap", ["token", "episode"])
+@pytest.mark.parametrize("after_swap", ["recompute", "keep"])
+@pytest.mark.slow
+def test_versions_name_the_weights_each_token_was_sampled_with(swap, after_swap):
+    """S84: a load in the middle of a reply, in all four combinations. By token the label changes once, within the reply; by
+    episode it never does. Where caches are read in again, each log-probability is that of the weights its label names.
+    """
+    config = CONFIG.model_copy(update={"swap": swap, "after_swap": after_swap, "prefill_wait": 0})
+
+    hold = HoldsStep3()
+
+    async def use(engine: Engine):
+        running = asyncio.ensure_future(engine.sample(SampleRequest(RANDOM[:5], 8, (), 0.8, (1, 0, 0, 0, 0), "a")))
+        await asyncio.to_thread(hold.reached.wait, 30)
+        load = asyncio.ensure_future(engine.load(weights(1), 1))
+        await asyncio.sleep(0)
+        hold.go.set()
+        sample = await running
+        in_time = load.done()
+        engine.release("a")
+        await load
+        return sample, in_time, await engine.sample(SampleRequest(RANDOM[:5], 3, (), 0.8, (1, 0, 0, 0, 0), "b"))
+
+    sample, in_time, later = with_engine(use, config, trace=hold)
+    assert sample.versions.tolist() == ([0] * 3 + [1] * 5 if swap == "token" else [0] * 8)
+    assert later.versions.tolist() == [1] * 3
+    assert in_time == (swap == "token")
+    if after_swap == "recompute":
+        ids = np.concatenate([RANDOM[:5], sample.ids])
+        by_version = np.array([trained_logprobs(seed, ids, 8) for seed in (0, 1)])
+        np.testing.assert_allclose(sample.logprobs, by_version[sample.versions, np.arange(8)], atol=1e-4)
 
 
 def test_parameters_given_away_are_refused_and_the_old_version_stays_in_force():

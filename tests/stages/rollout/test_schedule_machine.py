@@ -103,21 +103,18 @@ class World:
         self.load_under_way: Load | None = None
         self.holding = False
         """A load waits for sessions to end."""
+        self.parameters = self
         self.worker = Worker(self, config, 0, self, self.report, None)
         self.schedule = self.worker.schedule
         self.worker.run()
 
-    # The device.
+    # The device, and its parameters.
 
     def open(self) -> None:
         pass
 
     def close(self) -> None:
         pass
-
-    @property
-    def parameters(self) -> "World":
-        return self
 
     def put_in_force(self, leaves: list) -> None:
         if self.config.swap == "episode":
