@@ -1,15 +1,17 @@
 """Tokens a second of the engine against two that people use: transformers' ``generate`` and llama.cpp's server.
 
 Same model in float32, same prompts, the same number of tokens from each, lengths with a heavy tail (``workload.jsonl``). Each
-system answers the whole workload once at each of its settings; then the best settings of all take turns, and the ratios are
-medians over those rounds. ``sorted`` (batches by length, which nobody can know beforehand) and float16 are reported only.
+system answers the whole workload once at each of its settings; then the best settings of all take turns, and the ratios are of
+the best round of each: a round is spoilt by whoever else uses the machine, and all the more for a peer, whose threads spin while
+they wait for one another. ``sorted`` (batches by length, which nobody can know beforehand) and float16 are reported
+only, at the setting of their counterpart.
 The first greedy tokens of all replies are compared, so that it is the same model everywhere. Processor seconds are told beside
-the rates: where they are far below cores times seconds, others were using the machine, and the figures are worth little.
+the rates: where a peer's are far below cores times seconds, others were using the machine, and the figures are worth little.
 Arguments: GGUF file, then names of systems, where not all are wanted. ``make bench-peers`` puts the peers in place first.
 """
 
 import json
-import statistics
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -22,7 +24,7 @@ from script import Measured, Script
 from workload import read
 
 HERE = Path(__file__).parent
-ROUNDS = 3
+ROUNDS = 2
 SIZES = (8, 16, 32)
 """Slots, or requests in a batch."""
 ENDS = (0, 2)
@@ -31,6 +33,8 @@ COMPARED = 16
 """Tokens of each reply that are compared: later, a draw between two tokens has parted most of them."""
 LEAST_EQUAL = 0.8
 """Share of them that the same model makes, float16 included."""
+COUNTERPARTS = {"transformers_sorted": "transformers", "llama_cpp_f16": "llama_cpp_f32"}
+"""What is not swept, and whose setting it takes."""
 TARGETS = {"transformers": 2.0, "llama_cpp_f32": 1.0}
 
 System = Callable[[int], AbstractContextManager[Any]]
@@ -66,23 +70,30 @@ def main(gguf: str, *names: str) -> dict[str, object]:
     chosen = {name: known[name] for name in known if not names or name in names}
     wanted = [request.num_tokens for request in read()]
     print(f"{len(wanted)} requests, {sum(wanted)} tokens; {', '.join(chosen)}", flush=True)
-    swept: dict[str, dict[int, Measured]] = {name: {} for name in chosen}
-    for size in SIZES:
-        for name, system in chosen.items():
-            with system(size) as opened:
-                swept[name][size] = measured(name, size, opened)
+    swept = sweep({name: system for name, system in chosen.items() if COUNTERPARTS.get(name) not in chosen})
     best = {name: min(by_size, key=lambda size: by_size[size].seconds) for name, by_size in swept.items()}
+    best |= {name: best[COUNTERPARTS[name]] for name in chosen if name not in best}
     rounds: dict[str, list[Measured]] = {name: [] for name in chosen}
     with ExitStack() as stack:
         opened = {name: stack.enter_context(system(best[name])) for name, system in chosen.items()}
         for _ in range(ROUNDS):
             for name in chosen:
                 rounds[name].append(measured(name, best[name], opened[name]))
-    detail = {name: summary(best[name], swept[name], rounds[name]) for name in chosen}
+    detail = {name: summary(best[name], swept.get(name, {}), rounds[name]) for name in chosen}
     for name, share in equal_shares(rounds).items():
         print(f"{name}: {share:.3f} of the first {COMPARED} tokens of each reply are those of headrace", flush=True)
         detail[name]["equal_tokens"] = share
     return {"bench": "decode_peers", "ratios": ratios(rounds), "targets": TARGETS, "detail": detail}
+
+
+def sweep(chosen: dict[str, System]) -> dict[str, dict[int, Measured]]:
+    """A round of each system at each size."""
+    found: dict[str, dict[int, Measured]] = {name: {} for name in chosen}
+    for size in SIZES:
+        for name, system in chosen.items():
+            with system(size) as opened:
+                found[name][size] = measured(name, size, opened)
+    return found
 
 
 def measured(name: str, size: int, opened: Any) -> Measured:
@@ -105,13 +116,9 @@ def rate(found: Measured) -> float:
 
 
 def ratios(rounds: dict[str, list[Measured]]) -> dict[str, float]:
-    """Of the engine's rate to that of each peer in the same round; none where the engine is not measured."""
-    ours = [rate(found) for found in rounds.get("headrace", [])]
-    return {
-        name: statistics.median(one / rate(found) for one, found in zip(ours, theirs, strict=True))
-        for name, theirs in rounds.items()
-        if ours and name != "headrace"
-    }
+    """Of the engine's rate to that of each peer, each in its best round; none where the engine is not measured."""
+    best = {name: max(map(rate, of_one)) for name, of_one in rounds.items()}
+    return {name: best["headrace"] / value for name, value in best.items() if "headrace" in best and name != "headrace"}
 
 
 def summary(best: int, swept: dict[int, Measured], rounds: list[Measured]) -> dict[str, object]:
@@ -154,4 +161,6 @@ def equal_share(ours: list[list[int]], theirs: list[list[int]]) -> float:
 
 
 if __name__ == "__main__":
+    # Ended from outside, it leaves no server behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("decode_peers: ended by a signal"))
     print(json.dumps(main(*sys.argv[1:])))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 FILE = Path(__file__).with_name("workload.jsonl")
 ROOT = Path(__file__).parents[3]
-NUM_REQUESTS = 96
+NUM_REQUESTS = 64
 PROMPT_TOKENS = (8, 60)
 MEDIAN_TOKENS, SIGMA, MOST_TOKENS = 24, 1.0, 192
 CONTEXT = 256
