@@ -2,11 +2,12 @@
 
 Same model in float32, same prompts, the same number of tokens from each, lengths with a heavy tail (``workload.jsonl``). Each
 system answers the whole workload once at each of its settings; then the best settings of all take turns, and the ratios are of
-the best round of each: a round is spoilt by whoever else uses the machine, and all the more for a peer, whose threads spin while
-they wait for one another. ``sorted`` (batches by length, which nobody can know beforehand) and float16 are reported
-only, at the setting of their counterpart.
-The first greedy tokens of all replies are compared, so that it is the same model everywhere. Processor seconds are told beside
-the rates: where a peer's are far below cores times seconds, others were using the machine, and the figures are worth little.
+the best round of each: a round is spoilt by whoever else uses the machine, and the more so for a peer, whose threads spin
+while they wait for one another. ``sorted`` (batches by length, which nobody can know beforehand) and float16 are reported
+only, at the setting of their counterpart. The first greedy tokens of all replies are compared, so that it is the same model
+everywhere. Processor seconds are told beside the rates: where a peer's are far below cores times seconds, others were using
+the machine, and the figures are worth little.
+
 Arguments: GGUF file, then names of systems, where not all are wanted. ``make bench-peers`` puts the peers in place first.
 """
 
