@@ -11,7 +11,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-llm test test-extras check format examples bench soak docs clean moved
+.PHONY: help run run-llm test test-extras check format examples bench bench-peers soak docs clean moved
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -43,6 +43,10 @@ examples: $(READY) ## run every example
 
 bench: $(READY) ## run every benchmark; the last line of each is its result as JSON
 	@set -e; for file in tests/bench/*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+
+bench-peers: $(READY) $(MODEL) ## measure decoding against transformers and llama.cpp (installs and builds them once, 2 GB)
+	$(BIN)/python tests/bench/peers/install.py $(MODEL)
+	$(BIN)/python tests/bench/peers/decode_peers.py $(MODEL)
 
 soak: $(READY) ## run the tests that take long
 	$(BIN)/pytest --durations=10 -rP -m soak || { [ $$? -eq 5 ] && echo "no test is marked soak"; }
