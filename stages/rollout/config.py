@@ -34,8 +34,9 @@ class EngineConfig(BaseModel):
     prefill_chunk: int = Field(default=32, ge=1)
     """Tokens of each that are read in per step."""
     prefill_wait: int = Field(default=4, ge=0)
-    """Decode steps for which a prefill step that is not full waits for more rows, while there is something to decode. A prefill
-    step of few rows costs nearly what a full one does. Changes when things happen, never what is sampled."""
+    """Decode steps for which a prefill step waits for more rows, while there is something to decode, unless it fills one of the
+    sizes that are compiled: with few rows it costs nearly what it does with all of its size. 0 keeps most slots decoding, some
+    make more tokens a second. Changes when things happen, never what is sampled."""
     swap: Literal["token", "episode"] = "token"
     """When new weights come into force: between two steps, so in the middle of replies, or once every session that has begun is
     released; sessions that are new wait for them."""

@@ -64,7 +64,9 @@ class Device:
         slots, slot = self._config.slots, np.int32(move.slot)
         if not isinstance(move, Copy):
             place = np.int32(move.place - slots)
-            self._cache, self._shelf = self._programs.exchange(self._cache, self._shelf, slot, place)
+            row = self._programs.row(self._cache, slot)
+            self._cache = self._programs.fetch(self._cache, self._shelf, place, slot)
+            self._shelf = self._programs.keep(self._shelf, row, place)
         elif move.source < slots:
             self._cache = self._programs.copy(self._cache, np.int32(move.source), slot)
         else:
@@ -119,7 +121,9 @@ class _Programs(NamedTuple):
     """Slot to slot."""
     fetch: Any
     """Shelf to slot; ``None`` without a shelf, as the next one."""
-    exchange: Any
+    keep: Any
+    """A slot's cache, copied out, to the shelf. One program that lets slot and shelf change places would copy both of them
+    whole, a hundred times as long: XLA does not see that each row is read before it is written."""
     row: Any
     """One slot's cache, copied out."""
 
@@ -161,10 +165,8 @@ def _fetch(cache: Cache, shelf: Cache, source: Array, slot: Array) -> Cache:
     return jax.tree.map(lambda array, kept: _put(array, _row(kept, source), slot), cache, shelf)
 
 
-def _exchange(cache: Cache, shelf: Cache, slot: Array, place: Array) -> tuple[Cache, Cache]:
-    rows = jax.tree.map(lambda array, kept: (_row(array, slot), _row(kept, place)), cache, shelf)
-    new = jax.tree.map(lambda array, pair: _put(array, pair[1], slot), cache, rows)
-    return new, jax.tree.map(lambda kept, pair: _put(kept, pair[0], place), shelf, rows)
+def _keep(shelf: Cache, row: Cache, place: Array) -> Cache:
+    return jax.tree.map(lambda kept, values: _put(kept, values, place), shelf, row)
 
 
 @functools.lru_cache(maxsize=8)
@@ -189,7 +191,7 @@ def _compile(
         jitted = jax.jit(program, donate_argnums=donate, in_shardings=places, out_shardings=gives)
         return jitted.lower(*arguments).compile()
 
-    cache, shelf, index = empty(config.slots), empty(config.kept), np.int32(0)
+    cache, shelf, one, index = empty(config.slots), empty(config.kept), empty(1), np.int32(0)
 
     def read_in(rows: int) -> Any:
         by_row = np.zeros(rows, np.int32)
@@ -197,8 +199,7 @@ def _compile(
         return compiled(functools.partial(_read_in, merge), list(leaves), cache, work, places=model, gives=slotted, donate=(1,))
 
     model, indices = (parameters, slotted, everywhere), (everywhere, everywhere)
-    moved, fetched = {"gives": slotted, "donate": (0,)}, (slotted, slotted, *indices)
-    exchanged = {"places": fetched, "gives": slotted, "donate": (0, 1)}
+    moved, two = {"gives": slotted, "donate": (0,)}, (slotted, slotted)
     return _Programs(
         read_in={rows: read_in(rows) for rows in config.prefill_buckets},
         decode=compiled(
@@ -206,10 +207,10 @@ def _compile(
             places=model, gives=(everywhere, slotted), donate=(1,),
         ),
         copy=compiled(_copy, cache, index, index, places=(slotted, *indices), **moved),
-        fetch=compiled(_fetch, cache, shelf, index, index, places=fetched, **moved) if config.kept else None,
+        fetch=compiled(_fetch, cache, shelf, index, index, places=(*two, *indices), **moved) if config.kept else None,
         row=compiled(
             lambda cache, slot: jax.tree.map(lambda array: _row(array, slot), cache), cache, index,
-            places=(slotted, everywhere), gives=everywhere, donate=(),
+            places=(slotted, everywhere), gives=slotted, donate=(),
         ),
-        exchange=compiled(_exchange, cache, shelf, index, index, **exchanged) if config.kept else None,
+        keep=compiled(_keep, shelf, one, index, places=(*two, everywhere), **moved) if config.kept else None,
     )  # fmt: skip

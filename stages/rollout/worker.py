@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import msgspec
-import numpy as np
 
 from stages.rollout.config import EngineConfig
 from stages.rollout.device import Device
@@ -186,13 +185,13 @@ class Worker:
     def _step(self) -> bool:
         """One step of either kind; False where there is nothing to do.
 
-        Either kind costs the same however few slots take part. So context is read in first, as it lets more slots decode, but
-        a step that is not full is held back for a while, in case more is to be read in soon.
+        Either kind costs the same however few of its rows take part. So context is read in first, as it lets more slots decode,
+        but a step that does not fill its size is held back for a while, in case more is to be read in soon.
         """
         reading = self.schedule.read_in()
         self._move()
         decoding = self.schedule.decode()
-        full = reading is not None and np.count_nonzero(reading.lengths_R) == self._config.prefill_rows
+        full = reading is not None and reading.lengths_R.all()
         if reading is not None and (decoding is None or full or self._held == self._config.prefill_wait):
             self._held = 0
             self._read_in(reading)
