@@ -24,7 +24,7 @@ from stages.models.transformer import Transformer
 from stages.rollout.config import EngineConfig
 from stages.rollout.parameters import Parameters
 from stages.rollout.sampling import Drawn, no_draws, sample_tokens
-from stages.rollout.schedule import Copy, Decode, Move, ReadIn
+from stages.rollout.steps import Copy, Decode, Move, ReadIn
 
 Merge = Callable[[list[Array]], Transformer]
 

@@ -5,7 +5,8 @@ This file is the event loop's side: it checks requests, posts them to the thread
 
 Exactness: a request's tokens and log-probabilities depend, to the bit, on its ids, its key, the weights and how its context was
 read in (what was cached, and so evictions), not on its slot or on the requests beside it. This holds on one machine, for one
-``EngineConfig``. ``Sample.num_cached`` tells what was cached; with ``eviction="never"`` it never depends on timing.
+``EngineConfig``. ``Sample.num_cached`` tells what was cached. Which tokens were shared with others depends on timing, and
+changes no bit; which caches are lost depends on it too, and does: with ``eviction="never"`` none is.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from stages.rollout.config import EngineConfig
 from stages.rollout.device import Device
 from stages.rollout.mailbox import Mailbox
 from stages.rollout.sampling import request_key
-from stages.rollout.schedule import Job
+from stages.rollout.steps import Job
 from stages.rollout.stops import Decode, Stops
 from stages.rollout.worker import EngineStatistics, Load, Scramble, Trace, Worker
 
@@ -120,7 +121,7 @@ class Engine:
         return self._device.buckets
 
     async def sample(self, request: SampleRequest) -> Sample:
-        """Sample a continuation; requests beyond the number of slots wait in order.
+        """Sample a continuation; requests beyond the number of slots wait in order, those of one session for each other.
 
         Cancelling frees the slot before the next step; what was sampled is lost, what was cached stays with the session.
 

@@ -112,14 +112,20 @@ class Rows:
     def best_prefix(self, ids_T: np.ndarray, but: int) -> tuple[int, int]:
         """The row that has the longest beginning of a context to share, and how many tokens that is.
 
+        Rows that share no more than is cached already are not looked at, this is asked many times a step: then it is 0 tokens.
+
         Args:
-            ids_T: the tokens wanted.
+            ids_T: the tokens wanted, at least one.
             but: the row that wants them.
         """
-        common_R = np.minimum(_common(self.ids_RT[:, : len(ids_T)], ids_T), self.shareable_R)
-        common_R[but] = 0
-        row = int(np.argmax(common_R))
-        return row, int(common_R[row])
+        rows = np.flatnonzero(self.shareable_R > self.cached_R[but])
+        rows = rows[rows != but]
+        if not len(rows):
+            return but, 0
+        num = min(len(ids_T), int(self.shareable_R[rows].max()))
+        common = np.minimum(_common(self.ids_RT[rows, :num], ids_T[:num]), self.shareable_R[rows])
+        best = int(np.argmax(common))
+        return int(rows[best]), int(common[best])
 
     def _by_need(self, row: int) -> tuple[bool, int]:
         return self._owners[row] is not None, self._used[row]
@@ -128,8 +134,10 @@ class Rows:
 def common_prefix(one_T: np.ndarray, other_T: np.ndarray) -> int:
     """How many tokens two contexts have in common at their beginning."""
     num = min(len(one_T), len(other_T))
-    return int(_common(one_T[None, :num], other_T[:num])[0])
+    return int(_common(one_T[None, :num], other_T[:num])[0]) if num else 0
 
 
 def _common(rows_RT: np.ndarray, ids_T: np.ndarray) -> np.ndarray:
-    return np.logical_and.accumulate(rows_RT == ids_T, axis=1).sum(axis=1)
+    differ_RT = rows_RT != ids_T
+    first_R = differ_RT.argmax(axis=1)
+    return np.where(differ_RT[np.arange(len(first_R)), first_R], first_R, len(ids_T))

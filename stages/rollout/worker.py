@@ -15,7 +15,8 @@ import numpy as np
 from stages.rollout.config import EngineConfig
 from stages.rollout.device import Device
 from stages.rollout.mailbox import Mailbox
-from stages.rollout.schedule import Decode, ReadIn, Schedule
+from stages.rollout.schedule import Schedule
+from stages.rollout.steps import Decode, ReadIn
 
 TRACK = "engine"
 """Name of the track the spans go to."""

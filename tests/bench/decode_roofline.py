@@ -23,7 +23,7 @@ from stages.models.transformer import Transformer
 from stages.rollout.config import EngineConfig
 from stages.rollout.device import Device
 from stages.rollout.sampling import no_draws, request_key
-from stages.rollout.schedule import Decode
+from stages.rollout.steps import Decode
 
 MODEL = ModelConfig(
     vocab_size=49152, width=576, num_layers=30, num_heads=9, num_kv_heads=3, head_size=64, mlp_width=1536, context_length=8192

@@ -6,7 +6,8 @@ import pytest
 from stages.policy import SampleRequest
 from stages.rollout.config import EngineConfig
 from stages.rollout.sampling import Drawn, request_key
-from stages.rollout.schedule import Copy, Exchange, Job, Schedule
+from stages.rollout.schedule import Schedule
+from stages.rollout.steps import Copy, Exchange, Job
 from stages.rollout.stops import Stops
 
 
@@ -117,7 +118,7 @@ def test_context_that_departs_from_the_cached_one_is_read_in_from_the_first_diff
     work = schedule.read_in()
     schedule.commit_read_in(work)
     # The turn is given up before its last token is fed.
-    schedule.cancel(schedule._jobs[0])
+    schedule.cancel(schedule.jobs[0])
     admit(schedule, job("a", ids))
     assert read_in_all(schedule) == read
 

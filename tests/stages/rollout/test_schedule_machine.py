@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from stages.policy import Sample, SampleRequest
 from stages.rollout.config import EngineConfig
 from stages.rollout.sampling import Drawn, request_key
-from stages.rollout.schedule import Copy, Decode, Job, Move, ReadIn
+from stages.rollout.steps import Copy, Decode, Job, Move, ReadIn
 from stages.rollout.stops import Stops
 from stages.rollout.worker import Load, Worker
 
@@ -224,10 +224,10 @@ class World:
         return [*self.left, *self.sessions.values()]
 
     def in_slots(self) -> dict[int, Ask]:
-        return {slot: self.asks[job] for slot, job in enumerate(self.schedule._jobs) if job is not None}
+        return {slot: self.asks[job] for slot, job in enumerate(self.schedule.jobs) if job is not None}
 
     def slot_of(self, ask: Ask) -> int:
-        return self.schedule._jobs.index(ask.job)
+        return self.schedule.jobs.index(ask.job)
 
     def is_behind(self, ask: Ask) -> bool:
         return int(self.schedule.rows.cached_R[self.slot_of(ask)]) < len(ask.tokens()) - 1
@@ -316,7 +316,7 @@ class World:
         ask.session.jobs.remove(job)
         ask.session.context = ask.tokens()
         # One that had a slot has thrown away what did not fit its context, even if it got no further.
-        if job in self.schedule._jobs:
+        if job in self.schedule.jobs:
             ask.session.cut(ask.tokens()[:-1])
         return ask
 
@@ -325,6 +325,7 @@ class World:
         assert sample.ids.tolist() == ask.sampled
         assert sample.logprobs.tolist() == ask.logprobs
         assert sample.versions.tolist() == ask.versions
+        assert 0 <= sample.num_cached < len(request.ids)
         if sample.stop_reason == "aborted":
             return
         assert (sample.stop_reason == "stop") == (ask.sampled[-1] == STOP)
