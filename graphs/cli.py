@@ -33,6 +33,7 @@ from graphs.export import ExportOptions, loading_line, prepare_export
 from graphs.interrupts import Interrupted
 from graphs.memory import check_memory, device_budget
 from graphs.own import load_function, make_program
+from graphs.placing import placing_warnings
 from graphs.program import Program
 from graphs.run_folder import RunFolder
 from graphs.saved import evaluation_of, saved_config, saved_entry, understood
@@ -184,6 +185,8 @@ def _tell_memory(program: Program) -> None:
 def _warn(program: Program, plans: Sequence[Plan]) -> None:
     """Say what is allowed and probably not meant."""
     warnings = [warning for phase in program.phases for warning in phase.warnings]
+    if program.parts is not None:
+        warnings += placing_warnings(program.parts.model, program.parts.engine.mesh)
     for warning in dict.fromkeys([*warnings, *(warning for plan in plans for warning in plan.warnings)]):
         _print(f"warning: {warning}")
 

@@ -1,12 +1,15 @@
 """A pretrained model on its devices: adapters beside its weights, its mesh and that of the engine. Loads nothing."""
 
+from collections import Counter
+
 import jax
+from flax import nnx
 from jax.sharding import Mesh
 from pydantic import BaseModel, ConfigDict
 
 from stages.models.lora import LoraConfig, add_lora
-from stages.models.mesh import MeshConfig, make_mesh
-from stages.models.sharding import shard
+from stages.models.mesh import MeshConfig, make_mesh, mesh_of
+from stages.models.sharding import shard, undivided
 from stages.models.transformer import Transformer
 
 
@@ -21,6 +24,22 @@ class PlacingConfig(BaseModel):
     """Devices of the trainer, the first there are."""
     engine_mesh: MeshConfig | None = None
     """Devices of the engine, the first after those of the trainer; ``None`` shares the trainer's, and its arrays."""
+
+
+def placing_warnings(model: Transformer, engine_mesh: Mesh | None) -> list[str]:
+    """What to say of parameters that devices cannot share as they are meant to, because an axis does not divide.
+
+    Args:
+        model: placed.
+        engine_mesh: the engine's; ``None`` for the model's.
+    """
+    warnings = []
+    for who, mesh in (("trainer", mesh_of(nnx.state(model, nnx.Param))), ("engine", engine_mesh)):
+        reasons = undivided(model, mesh).values() if mesh is not None else ()
+        warnings += [
+            f"every device of the {who} holds {num} parameters whole: {reason}" for reason, num in Counter(reasons).items()
+        ]
+    return warnings
 
 
 def place(model: Transformer, config: PlacingConfig) -> Mesh | None:

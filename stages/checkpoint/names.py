@@ -1,4 +1,4 @@
-"""Names of the arrays of a pytree: how parameters and optimizer state are laid out on disk. Pure.
+"""How parameters and optimizer state are laid out on disk: arrays by name. Pure.
 
 A flat mapping from dotted path to array, so that what is on disk does not depend on container types, and a difference between a
 file and a model can be said in names.
@@ -9,18 +9,15 @@ from typing import Any
 
 import jax
 
+from stages.models.names import named_leaves
+
 Arrays = dict[str, Any]
-
-
-def named_arrays(tree: Any) -> Arrays:
-    """Each array of a pytree under its dotted path, in tree order: ``layers.0.kernel``."""
-    return {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def from_named(tree: Any, arrays: Mapping[str, Any]) -> Any:
     """The pytree again, with the arrays of a mapping that has exactly its names."""
     structure = jax.tree.structure(tree)
-    return jax.tree.unflatten(structure, [arrays[name] for name in named_arrays(tree)])
+    return jax.tree.unflatten(structure, [arrays[name] for name in named_leaves(tree)])
 
 
 def differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
@@ -35,8 +32,3 @@ def differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> list[str
         if expected != got:
             problems.append(f"{name}: expected {expected[1]} {expected[0]}, got {got[1]} {got[0]}")
     return problems
-
-
-def _name(path: tuple[Any, ...]) -> str:
-    # NNX variables add a last key of their own; the file should not know it.
-    return jax.tree_util.keystr(path, simple=True, separator=".").removesuffix(".value")

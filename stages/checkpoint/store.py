@@ -15,8 +15,9 @@ import msgspec
 import orbax.checkpoint as ocp
 from flax import nnx
 
-from stages.checkpoint.names import Arrays, differences, from_named, named_arrays
+from stages.checkpoint.names import Arrays, differences, from_named
 from stages.models.lora import trained
+from stages.models.names import named_leaves
 
 COMMIT_MARK = "commit_success.txt"
 """Written by Orbax as the last file of a part, and of a step."""
@@ -86,9 +87,9 @@ class CheckpointStore:
         latest = self.latest()
         if latest is not None and step <= latest:
             raise ValueError(f"{self.folder}: expected a step above {latest}, got {step}; give each run a folder of its own")
-        parts = {"parameters": ocp.args.StandardSave(named_arrays(parameters)), "meta": ocp.args.JsonSave({"step": step})}
+        parts = {"parameters": ocp.args.StandardSave(named_leaves(parameters)), "meta": ocp.args.JsonSave({"step": step})}
         if optimizer is not None:
-            parts["optimizer"] = ocp.args.StandardSave(named_arrays(optimizer))
+            parts["optimizer"] = ocp.args.StandardSave(named_leaves(optimizer))
         self._in_flight = step
         try:
             written = manager.save(step, args=ocp.args.Composite(**parts), force=True)
@@ -209,7 +210,7 @@ def _chosen_step(folder: Path, step: int | None) -> int:
 
 
 def _read(manager: ocp.CheckpointManager, folder: Path, step: int, part: str, like: Any) -> Any:
-    wanted = named_arrays(like)
+    wanted = named_leaves(like)
     if not (folder / str(step) / part).is_dir():
         raise FileNotFoundError(f"{folder}/{step}: expected a part {part!r}, got none; the run was saved without it")
     # Orbax would cast another dtype without a word, so the comparison is ours.

@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-import jax
 import numpy as np
 from flax import nnx
 from safetensors import SafetensorError, safe_open
@@ -18,7 +17,8 @@ from safetensors.numpy import save_file
 
 from stages.models.config import ModelConfig
 from stages.models.huggingface_config import config_fields, read_config
-from stages.models.tensors import Layout, Stored, check_tensors, fill, path_of
+from stages.models.names import is_adapter, named_leaves
+from stages.models.tensors import Layout, Stored, check_tensors, fill
 from stages.models.transformer import Transformer
 
 READABLE = ("F32", "F16", "BF16")
@@ -114,9 +114,8 @@ def write_huggingface(
     """
     folder = Path(folder)
     fields = config_fields(model.config, stop_ids)
-    leaves, _ = jax.tree_util.tree_flatten_with_path(nnx.state(model, nnx.Param))
-    parameters = {path_of(at): leaf for at, leaf in leaves}
-    if adapters := [path for path in parameters if "lora_" in path]:
+    parameters = named_leaves(nnx.state(model, nnx.Param))
+    if adapters := list(filter(is_adapter, parameters)):
         raise ValueError(f"expected a model without adapters; got {', '.join(adapters)}; in the model; merge them first")
     if present := [path.name for path in folder.glob("*") if path.name == "config.json" or path.suffix == ".safetensors"]:
         raise FileExistsError(

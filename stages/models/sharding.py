@@ -13,7 +13,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from stages.models.config import ModelConfig
-from stages.models.tensors import path_of
+from stages.models.names import path_of
 from stages.models.transformer import Transformer
 
 RULES: dict[str, str | None] = {
@@ -42,10 +42,11 @@ def shard(model: Transformer, mesh: Mesh) -> None:
     nnx.update(model, jax.tree.map(_placed, state, shardings(model, mesh)))
 
 
-def describe_sharding(model: Transformer, mesh: Mesh) -> dict[str, str]:
-    """For each parameter which of its axes are split over what, and which should be but do not divide."""
+def undivided(model: Transformer, mesh: Mesh) -> dict[str, str]:
+    """Parameters with an axis that stays whole on every device because it does not divide, and which it is, by path."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(nnx.state(model, nnx.Param), is_leaf=_is_variable)
-    return {path_of(at): _description(param, model.config, mesh) for at, param in leaves}
+    found = {path_of(at): _left_whole(param, model.config, mesh) for at, param in leaves}
+    return {path: "; ".join(axes) for path, axes in found.items() if axes}
 
 
 def cache_sharding(config: ModelConfig, mesh: Mesh) -> NamedSharding:
@@ -83,14 +84,7 @@ def _units(name: str, size: int, config: ModelConfig) -> int:
     return size // config.head_size if name in ("heads", "kv_heads") else size
 
 
-def _description(param: Any, config: ModelConfig, mesh: Mesh) -> str:
-    parts = []
-    for name, size, axis in zip(param.get_metadata()["axes"], param.shape, _split(param, config, mesh), strict=True):
-        wanted = RULES[name] if name else None
-        if wanted is None:
-            parts.append(f"{name or 'axis'} {size}: whole")
-        elif axis is None:
-            parts.append(f"{name} {size}: whole, {_units(name, size, config)} do not divide by {wanted}={mesh.shape[wanted]}")
-        else:
-            parts.append(f"{name} {size}: {axis}={mesh.shape[axis]}")
-    return "; ".join(parts)
+def _left_whole(param: Any, config: ModelConfig, mesh: Mesh) -> list[str]:
+    named = zip(param.get_metadata()["axes"], param.shape, _split(param, config, mesh), strict=True)
+    wanted = [(name, size, RULES[name]) for name, size, axis in named if name and RULES[name] and axis is None]
+    return [f"{_units(name, size, config)} {name} do not divide by {axis}={mesh.shape[axis]}" for name, size, axis in wanted]

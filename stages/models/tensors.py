@@ -5,12 +5,12 @@ Formats (``gguf.py``, ``huggingface.py``) say where a parameter is stored; filli
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
 from flax import nnx
 
+from stages.models.names import is_adapter, named_leaves
 from stages.models.transformer import Transformer
 
 
@@ -61,13 +61,8 @@ def halved(rows: np.ndarray, num_heads: int) -> np.ndarray:
 
 def parameter_shapes(model: Transformer) -> dict[str, tuple[int, ...]]:
     """Shapes by path, ``blocks.0.query.kernel_IO``, without adapters."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(nnx.state(model, nnx.Param))
-    return {path: leaf.shape for at, leaf in leaves if "lora_" not in (path := path_of(at))}
-
-
-def path_of(at: tuple[Any, ...]) -> str:
-    """Dotted path of a leaf of a state."""
-    return jax.tree_util.keystr(at, simple=True, separator=".").removesuffix(".value")
+    named = named_leaves(nnx.state(model, nnx.Param))
+    return {path: leaf.shape for path, leaf in named.items() if not is_adapter(path)}
 
 
 def check_tensors(model: Transformer, layout: Layout, found: Mapping[str, tuple[int, ...]], where: object) -> None:
@@ -101,12 +96,9 @@ def fill(model: Transformer, layout: Layout, tensor: Callable[[str], np.ndarray]
     Each goes to the devices where the model wants it, see ``sharding.shard``. Adapters are left alone.
     """
     state = nnx.state(model, nnx.Param)
-    leaves, structure = jax.tree_util.tree_flatten_with_path(state)
     dtype = jax.dtypes.canonicalize_dtype(model.config.dtype)
     values = [
-        leaf
-        if "lora_" in (path := path_of(at))
-        else jax.device_put(layout(path).read(tensor).astype(dtype, copy=False), leaf.sharding)
-        for at, leaf in leaves
+        leaf if is_adapter(path) else jax.device_put(layout(path).read(tensor).astype(dtype, copy=False), leaf.sharding)
+        for path, leaf in named_leaves(state).items()
     ]
-    nnx.update(model, jax.tree.unflatten(structure, values))
+    nnx.update(model, jax.tree.unflatten(jax.tree.structure(state), values))

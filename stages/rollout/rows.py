@@ -35,16 +35,12 @@ class Rows:
         """Where a session's tokens lie."""
         return self._owners.index(session) if session in self._owners else None
 
-    def used(self, row: int) -> int:
-        """When the row was last used; larger is later."""
-        return self._used[row]
-
     def touch(self, row: int) -> None:
         """The row is in use now."""
         self._tick += 1
         self._used[row] = self._tick
 
-    def own(self, row: int, session: str | None) -> None:
+    def own(self, row: int, session: str) -> None:
         """The row's tokens belong to a session from now on; of what was there only what may be shared is left."""
         self._owners[row] = session
         self.keep(row, int(self.shareable_R[row]))

@@ -13,9 +13,9 @@ import msgspec
 import numpy as np
 from jaxtyping import Array, UInt32
 
+from stages.models.names import named_leaves
 from stages.records import Weights
 from stages.rollout.engine import Engine
-from stages.rollout.weights import leaves_by_name
 
 SEEDS = (0x9E3779B9, 0x7F4A7C15)
 """Of the two checksums."""
@@ -52,7 +52,7 @@ async def verify_sync(engine: Engine, parameters: Any) -> SyncReport:
 
 def compare_sync(engine: Engine, parameters: Any) -> SyncReport:
     """Compare what is in force in an engine with parameters, cast to the engine's type, as they are now."""
-    held, given = leaves_by_name(engine.parameters), leaves_by_name(parameters)
+    held, given = named_leaves(engine.parameters), named_leaves(parameters)
     differing = [name for name, leaf in given.items() if _checksums(leaf, held[name].dtype) != _checksums(held[name])]
     return SyncReport(len(given), sum(held[name].nbytes for name in given), tuple(differing))
 

@@ -4,6 +4,8 @@ from typing import Any
 
 import jax
 
+from stages.models.names import is_adapter, named_leaves
+
 
 def matching_leaves(expected: Any, given: Any) -> list[Any]:
     """The leaves of ``given`` in the order of ``expected``: all of them, or exactly the adapters, with ``None`` for the rest.
@@ -13,9 +15,9 @@ def matching_leaves(expected: Any, given: Any) -> list[Any]:
     Raises:
         ValueError: a parameter is missing, unknown, deleted, or of another shape or dtype; all of them are named.
     """
-    everything, offered = leaves_by_name(expected), leaves_by_name(given)
-    adapters = {name: leaf for name, leaf in everything.items() if _is_adapter(name)}
-    wanted = adapters if adapters and offered and all(map(_is_adapter, offered)) else everything
+    everything, offered = named_leaves(expected), named_leaves(given)
+    adapters = {name: leaf for name, leaf in everything.items() if is_adapter(name)}
+    wanted = adapters if adapters and offered and all(map(is_adapter, offered)) else everything
     problems = [f"{name}: missing" for name in wanted if name not in offered]
     problems += [f"{name}: unknown" for name in offered if name not in wanted]
     for name in wanted.keys() & offered.keys():
@@ -35,20 +37,6 @@ def matching_leaves(expected: Any, given: Any) -> list[Any]:
 def is_gone(leaf: Any) -> bool:
     """Whether an array was donated or deleted. Such a one must not even be asked whether it is ready: that ends the process."""
     return isinstance(leaf, jax.Array) and leaf.is_deleted()
-
-
-def _is_adapter(name: str) -> bool:
-    return name.rpartition(".")[2].startswith("lora_")
-
-
-def leaves_by_name(tree: Any) -> dict[str, Any]:
-    """The leaves of a tree under dotted names, ``blocks.0.query.kernel_IO``, in its order."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {".".join(_name(key) for key in path if _name(key) != "value"): leaf for path, leaf in leaves}
-
-
-def _name(key: Any) -> str:
-    return str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key))))
 
 
 def _describe(leaf: Any) -> str:

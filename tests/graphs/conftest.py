@@ -72,3 +72,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def summary(finished: Path) -> Mapping[str, Any]:
     return json.loads((finished / "summary.json").read_text())
+
+
+@pytest.fixture(scope="session")
+def demonstrations(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with one conversation to learn from."""
+    rows = [{"role": "user", "content": "one and two?"}, {"role": "assistant", "content": "three"}]
+    file = tmp_path_factory.mktemp("demonstrations") / "demonstrations.jsonl"
+    file.write_text(json.dumps({"id": "a", "messages": rows}) + "\n")
+    return file

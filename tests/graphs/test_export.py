@@ -1,6 +1,5 @@
 """From a run over a pretrained model to a folder that others load: what was learned, tokenizer, template and stop tokens."""
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,18 +27,19 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def taught(
-    pretrained_folder: Path, run: Callable[[Program, Path], Mapping[str, Any]], tmp_path_factory: pytest.TempPathFactory
+    pretrained_folder: Path,
+    demonstrations: Path,
+    run: Callable[[Program, Path], Mapping[str, Any]],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
     """Folder of a supervised run over the tiny pretrained model."""
     folder = tmp_path_factory.mktemp("taught")
-    rows = [{"role": "user", "content": "one and two?"}, {"role": "assistant", "content": "three"}]
-    (folder / "demonstrations.jsonl").write_text(json.dumps({"id": "a", "messages": rows}) + "\n")
     config = SftProgramConfig(
         policy=PolicyConfig(
             model=str(pretrained_folder), engine=EngineConfig(slots=4, prefill_rows=2, context_length=64), system="Be brief."
         ),
         evaluate=EvaluateConfig(num_tasks=2, sampling=SamplingConfig(max_tokens_per_turn=4)),
-        demonstrations=folder / "demonstrations.jsonl",
+        demonstrations=demonstrations,
         sft=SftConfig(
             steps=2, examples_per_step=1, trainer=TrainerConfig(row_length=64, rows_per_microbatch=1, learning_rate=1e-2)
         ),

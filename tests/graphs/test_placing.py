@@ -1,6 +1,5 @@
 """A pretrained model with adapters and devices of its own, from its settings to what a run saves and exports."""
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from flax import nnx
 from graphs.cli import main
 from graphs.evaluate import EvaluateConfig
 from graphs.memory import memory_needs
-from graphs.placing import PlacingConfig, place
+from graphs.placing import PlacingConfig, place, placing_warnings
 from graphs.pretrained import EvaluateProgramConfig, SftProgramConfig, evaluate_program, sft_program
 from graphs.pretrained_parts import PolicyConfig
 from graphs.program import Program
@@ -36,16 +35,17 @@ TWO = MeshConfig(fsdp=2)
 
 @pytest.fixture(scope="module")
 def adapted(
-    pretrained_folder: Path, run: Callable[[Program, Path], Mapping[str, Any]], tmp_path_factory: pytest.TempPathFactory
+    pretrained_folder: Path,
+    demonstrations: Path,
+    run: Callable[[Program, Path], Mapping[str, Any]],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
     """Folder of a run that trained adapters on two devices."""
     folder = tmp_path_factory.mktemp("adapted")
-    rows = [{"role": "user", "content": "one and two?"}, {"role": "assistant", "content": "three"}]
-    (folder / "demonstrations.jsonl").write_text(json.dumps({"id": "a", "messages": rows}) + "\n")
     policy = PolicyConfig(model=str(pretrained_folder), engine=ENGINE, lora=LoraConfig(rank=2), mesh=TWO)
     trainer = TrainerConfig(row_length=64, rows_per_microbatch=2, learning_rate=1e-2)
     sft = SftConfig(steps=2, examples_per_step=1, trainer=trainer)
-    config = SftProgramConfig(policy=policy, evaluate=EVALUATE, demonstrations=folder / "demonstrations.jsonl", sft=sft)
+    config = SftProgramConfig(policy=policy, evaluate=EVALUATE, demonstrations=demonstrations, sft=sft)
     run(sft_program(config), folder / "run")
     return folder / "run"
 
@@ -141,3 +141,15 @@ def test_check_proves_that_the_engine_gets_its_weights(pretrained_folder: Path, 
     printed = capsys.readouterr().out
     assert "evaluate: 1 graph can run" in printed
     assert "evaluate: the engine holds what it was given to the bit" in printed
+
+
+def test_parameters_that_do_not_divide_over_devices_are_told() -> None:
+    """Three key heads over two devices: keys and values of both layers stay whole; what divides is not spoken of."""
+    config = ModelConfig(
+        vocab_size=8, width=12, num_layers=2, num_heads=6, num_kv_heads=3, head_size=2, mlp_width=8, context_length=8
+    )
+    model = Transformer(config, nnx.Rngs(0))
+    place(model, PlacingConfig(mesh=MeshConfig(tensor=2)))
+    reason = "every device of the trainer holds 4 parameters whole: 3 kv_heads do not divide by tensor=2"
+    assert placing_warnings(model, None) == [reason]
+    assert placing_warnings(Transformer(config, nnx.Rngs(0)), None) == []

@@ -11,8 +11,9 @@ import optax
 import pytest
 from flax import nnx
 
-from stages.checkpoint.names import differences, from_named, named_arrays
+from stages.checkpoint.names import differences, from_named
 from stages.checkpoint.store import CheckpointStore, complete_steps, load_parameters
+from stages.models.names import named_leaves
 
 
 class Pair(nnx.Module):
@@ -44,7 +45,7 @@ def full_disk() -> Iterator[None]:
 
 def test_names_are_dotted_paths_and_lead_back_to_the_tree():
     parameters = parameters_of(Pair(2, 0))
-    named = named_arrays(parameters)
+    named = named_leaves(parameters)
     assert sorted(named) == ["layers.0.bias", "layers.0.kernel", "layers.1.bias", "layers.1.kernel"]
     assert_equal_trees(from_named(parameters, named), parameters)
 

@@ -22,7 +22,8 @@ from stages.models.config import ExpertsConfig, ModelConfig
 from stages.models.logprobs import token_logprobs
 from stages.models.lora import LoraConfig, add_lora
 from stages.models.mesh import MeshConfig, make_mesh, replicated, row_sharding
-from stages.models.sharding import cache_sharding, describe_sharding, shard, shardings
+from stages.models.names import named_leaves
+from stages.models.sharding import cache_sharding, shard, shardings, undivided
 from stages.models.transformer import Transformer
 from stages.policy import SampleRequest
 from stages.records import Weights
@@ -217,10 +218,12 @@ def facts() -> dict[str, Any]:
             work()
         except ValueError as error:
             refusals.append(str(error))
-    lines = describe_sharding(model, mesh)
+    places = named_leaves(shardings(model, mesh))
+    shown = ("key.kernel_IO", "query.kernel_IO", "query.lora_up_RO", "mlp.gate_EWF")
     return {
         "refusals": refusals,
-        "lines": {name: lines[f"blocks.0.{name}"] for name in ("key.kernel_IO", "query.lora_up_RO", "mlp.gate_EWF")},
+        "undivided": undivided(model, mesh),
+        "places": {name: str(places[f"blocks.0.{name}"].spec) for name in shown},
         "described": str(described.blocks[0].query.kernel_IO.get_raw_value().sharding.spec),
     }
 

@@ -53,11 +53,15 @@ def test_a_device_holds_its_share_of_the_parameters_and_computes_with_its_share_
 
 
 def test_heads_that_do_not_divide_stay_whole_and_are_told(found):
-    assert found["facts"]["lines"] == {
-        "key.kernel_IO": "embed 16: fsdp=1; kv_heads 8: whole, 2 do not divide by tensor=8",
-        "query.lora_up_RO": "axis 2: whole; heads 32: tensor=8",
-        "mlp.gate_EWF": "experts 4: whole; embed 16: fsdp=1; mlp 16: tensor=8",
+    assert found["facts"]["places"] == {
+        "key.kernel_IO": "P('fsdp', None)",
+        "query.kernel_IO": "P('fsdp', 'tensor')",
+        "query.lora_up_RO": "P(None, 'tensor')",
+        "mlp.gate_EWF": "P(None, 'fsdp', 'tensor')",
     }
+    reason = "2 kv_heads do not divide by tensor=8"
+    assert found["facts"]["undivided"]["blocks.0.key.kernel_IO"] == reason
+    assert {path.split(".")[2] for path in found["facts"]["undivided"]} == {"key", "value"}
 
 
 def test_weights_yet_to_be_loaded_are_told_where_to_go(found):

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from stages.models.cache import empty_cache
 from stages.models.config import ExpertsConfig, ModelConfig
 from stages.models.lora import LoraConfig, add_lora, has_adapters, merged, trained
-from stages.models.tensors import Stored, fill, path_of
+from stages.models.names import named_leaves
+from stages.models.tensors import Stored, fill
 from stages.models.transformer import Transformer
 
 DENSE = ModelConfig(
@@ -86,7 +87,7 @@ def test_merged_bfloat16_agrees_within_its_precision():
 def test_a_model_is_asked_what_is_trained():
     base, model = Transformer(DENSE, nnx.Rngs(0)), adapted()
     assert trained(base) is nnx.Param
-    names = [path_of(at) for at, _ in jax.tree_util.tree_leaves_with_path(nnx.state(model, trained(model)))]
+    names = list(named_leaves(nnx.state(model, trained(model))))
     assert len(names) == 2 * 7
     assert all(name.rpartition(".")[2] in ("lora_down_IR", "lora_up_RO") for name in names)
 
@@ -123,7 +124,7 @@ def test_a_described_model_gets_adapters_that_filling_leaves_alone():
     model, source = nnx.eval_shape(lambda: Transformer(DENSE, nnx.Rngs(0))), Transformer(DENSE, nnx.Rngs(3))
     add_lora(model, LoraConfig(rank=2))
     before = np.asarray(model.blocks[0].query.lora_down_IR[...])
-    tensors = {path_of(at): np.asarray(leaf) for at, leaf in jax.tree_util.tree_leaves_with_path(nnx.state(source, nnx.Param))}
+    tensors = {path: np.asarray(leaf) for path, leaf in named_leaves(nnx.state(source, nnx.Param)).items()}
     fill(model, lambda path: Stored((path,)), tensors.__getitem__)
     np.testing.assert_array_equal(model.blocks[0].query.lora_down_IR[...], before)
     assert before.std() > 0.1

@@ -29,6 +29,18 @@ def test_adapters_may_come_alone_and_the_rest_is_kept():
         matching_leaves({"b": np.zeros(1)}, {"a": {"lora_up": up}})
 
 
+def test_value_projection_is_named_whole():
+    """Its name is that of the last key of a variable, which is left out of names."""
+    config = ModelConfig(
+        vocab_size=5, width=4, num_layers=1, num_heads=1, num_kv_heads=1, head_size=2, mlp_width=4, context_length=8
+    )
+    state = nnx.state(Transformer(config, nnx.Rngs(0)), nnx.Param)
+    given = nnx.to_pure_dict(state)
+    del given["blocks"][0]["value"]
+    with pytest.raises(ValueError, match=r"got blocks\.0\.value\.kernel_IO: missing; in engine\.load"):
+        matching_leaves(state, given)
+
+
 def test_all_differences_are_named_in_one_error():
     expected = {"a": np.zeros(2, np.float32), "b": np.zeros(3, np.float32), "c": np.zeros(1, np.float32)}
     given = {"a": np.zeros(4, np.float32), "b": np.zeros(3, np.float16), "d": 3}

@@ -45,6 +45,11 @@ def byte_tokenizer(template, *, merges=(), begin=None):
 
 CHAT = TemplateChat(byte_tokenizer(CHATML))
 ASK = [Message("user", "What is 2+2?")]
+ANSWERED = [
+    {"role": "user", "content": "What is 2+2?"},
+    {"role": "assistant", "content": "2+2"},
+    {"role": "tool", "content": "4"},
+]
 
 
 def test_turns_joined_token_by_token_equal_the_template_rendering():
@@ -52,15 +57,7 @@ def test_turns_joined_token_by_token_equal_the_template_rendering():
     tokenizer = byte_tokenizer(CHATML)
     reply = Message("tool", "4", call_id="call-0-0")
     ids = np.concatenate([CHAT.open(ASK, []), CHAT.write(Message("assistant", "2+2")), CHAT.extend([reply])])
-    rendered = tokenizer.apply_chat_template(
-        [
-            {"role": "user", "content": "What is 2+2?"},
-            {"role": "assistant", "content": "2+2"},
-            {"role": "tool", "content": "4"},
-        ],
-        add_generation_prompt=True,
-        return_dict=False,
-    )
+    rendered = tokenizer.apply_chat_template(ANSWERED, add_generation_prompt=True, return_dict=False)
     assert ids.tolist() == rendered
     assert CHAT.decode(CHAT.extend([reply])) == "\n<|im_start|>tool\n4<|im_end|>\n<|im_start|>assistant\n"
 
@@ -69,15 +66,7 @@ def test_a_turn_without_its_end_token_is_closed_as_the_template_renders_it():
     """S36, S55: end token and newline are given where the turn ended on a stop string."""
     tokenizer, reply = byte_tokenizer(CHATML), Message("tool", "4")
     said = np.array(tokenizer.encode("2+2", add_special_tokens=False))
-    rendered = tokenizer.apply_chat_template(
-        [
-            {"role": "user", "content": "What is 2+2?"},
-            {"role": "assistant", "content": "2+2"},
-            {"role": "tool", "content": "4"},
-        ],
-        add_generation_prompt=True,
-        return_dict=False,
-    )
+    rendered = tokenizer.apply_chat_template(ANSWERED, add_generation_prompt=True, return_dict=False)
     assert np.concatenate([CHAT.open(ASK, []), said, CHAT.extend([reply], closed=False)]).tolist() == rendered
 
 
