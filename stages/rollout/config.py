@@ -47,6 +47,15 @@ class EngineConfig(BaseModel):
     kept as the old ones computed them, which is faster and off by what the weights differ."""
 
     @property
+    def turns(self) -> int:
+        """Turns to ask for at once: one for each slot, and a quarter more that are next.
+
+        Whoever bounds turns by this lets the rest wait where it can be seen. The next ones must be here already: a slot that
+        comes free is given on before the next step, without waiting for the event loop.
+        """
+        return self.slots + max(1, self.slots // 4)
+
+    @property
     def prefill_buckets(self) -> tuple[int, ...]:
         """Numbers of rows of the prefill steps that are compiled, ascending: ``prefill_rows`` and halves of it.
 
