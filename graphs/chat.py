@@ -77,8 +77,7 @@ def find_speaker(name: str, config: ChatConfig) -> Speaker:
 
         return Speaker(parts.model, parts.load, parts.chat, opening)
     path = find_model(name, config.revision, "MODEL").path
-    # Reasoning models drop earlier thoughts from what they read; here ids are only appended, and a person gets an answer.
-    chat, model = load_chat(path, keep_reasoning=True), describe_model(path)
+    chat, model = load_chat(path), describe_model(path)
     return Speaker(
         model, lambda: fill_model(model, path), chat, lambda question: opening_messages(Task("talk", question), config.system)
     )

@@ -97,6 +97,7 @@ class Episodes:
             error="; ".join(line for line in (reason, unclosed) if line) or None,
             parts=parts or {},
             seconds=anyio.current_time() - started,
+            forks=transcript.forks,
         )
         return Failed(episode, status.value, episode.error or "") if status.failed else episode
 

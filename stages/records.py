@@ -7,6 +7,7 @@ Axes: T tokens of one episode, R rows of a batch, L length of a row.
 """
 
 import enum
+import itertools
 from typing import Any, Literal
 
 import msgspec
@@ -124,11 +125,18 @@ class Episode(msgspec.Struct, frozen=True, eq=False):
     """Reward by name of its part."""
     seconds: float = 0.0
     """Wall time of the whole episode."""
+    forks: tuple[int, ...] = ()
+    """Where in ``ids`` further training rows begin, because the chat template rewrote what came before; empty for one row."""
 
     @property
     def num_sampled(self) -> int:
         """Number of sampled tokens."""
         return int(self.mask.sum())
+
+    @property
+    def rows(self) -> tuple[slice, ...]:
+        """The parts of the arrays that are contexts of their own, in order: one, and one more for each fork."""
+        return tuple(slice(start, stop) for start, stop in itertools.pairwise((0, *self.forks, len(self.ids))))
 
 
 class Group(msgspec.Struct, frozen=True, eq=False):
@@ -155,6 +163,8 @@ class EpisodeRow(msgspec.Struct, frozen=True):
     num_sampled: int
     num_turns: int
     seconds: float
+    num_forks: int = 0
+    """Training rows beyond the first."""
 
 
 class Batch(msgspec.Struct, frozen=True, eq=False):

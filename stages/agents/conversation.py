@@ -40,7 +40,7 @@ async def converse(setting: Setting, transcript: Transcript, read_turn: ReadTurn
     for turn in range(max_turns):
         room = _room(setting, transcript)
         if room < 1:
-            return Ending(Status.TRUNCATED_LENGTH, f"no room for turn {turn + 1} after {len(transcript)} tokens")
+            return Ending(Status.TRUNCATED_LENGTH, f"no room for turn {turn + 1} after {transcript.row_length} tokens")
         message, complete = await _sample_turn(setting, transcript, turn, room, read_turn)
         if not complete:
             return Ending(Status.TRUNCATED_LENGTH, f"turn {turn + 1} was cut after {transcript.turns[-1].stop} tokens")
@@ -56,11 +56,13 @@ async def converse(setting: Setting, transcript: Transcript, read_turn: ReadTurn
         if turn + 1 == max_turns:
             transcript.messages.extend(replies)
             return out_of_turns
-        extension = setting.chat.extend(replies, closed=transcript.last_id in setting.chat.stop_ids)
-        if len(transcript) + len(extension) >= setting.policy.context_length:
+        rewritten = setting.chat.fork(transcript, replies, opening.tools)
+        closed = transcript.last_id in setting.chat.stop_ids
+        ids = setting.chat.extend(replies, closed=closed, said=message) if rewritten is None else rewritten
+        if len(ids) + (transcript.row_length if rewritten is None else 0) >= setting.policy.context_length:
             transcript.messages.extend(replies)
             return Ending(Status.TRUNCATED_LENGTH, f"the reply to turn {turn + 1} is longer than what is left of the context")
-        transcript.give(extension, replies)
+        (transcript.give if rewritten is None else transcript.fork)(ids, replies)
     return out_of_turns
 
 
@@ -84,7 +86,7 @@ def in_call_order(message: Message, replies: Sequence[Message]) -> tuple[Message
 
 
 def _room(setting: Setting, transcript: Transcript) -> int:
-    room = min(setting.sampling.max_tokens_per_turn, setting.policy.context_length - len(transcript))
+    room = min(setting.sampling.max_tokens_per_turn, setting.policy.context_length - transcript.row_length)
     budget = setting.sampling.max_tokens_per_episode
     return room if budget is None else min(room, budget - transcript.num_sampled)
 
@@ -94,7 +96,7 @@ async def _sample_turn(
 ) -> tuple[Message, bool]:
     """One turn, appended; and whether it is complete. That is for the policy to say, not for the last token to suggest."""
     request = SampleRequest(
-        ids=transcript.ids(),
+        ids=transcript.row_ids(),
         max_tokens=max_tokens,
         stop_ids=setting.chat.stop_ids,
         temperature=setting.sampling.temperature,

@@ -16,7 +16,7 @@ class ModelAgent:
         """See ``Agent.run``."""
 
         def read_text(ids: np.ndarray, turn: int) -> Message:
-            read = setting.chat.read(ids, turn)
+            read = setting.chat.read(ids, turn, setting.opening.tools)
             stopped = len(ids) > 0 and int(ids[-1]) in setting.chat.stop_ids
             text = setting.chat.decode(ids[:-1] if stopped else ids)
             return msgspec.structs.replace(read, content=text, calls=()) if read.calls else read

@@ -3,6 +3,8 @@
 It executes nothing; the environment does, and refuses what is not a whole, valid call.
 """
 
+import functools
+
 from stages.agents.agent import Ending, Setting
 from stages.agents.conversation import converse
 from stages.text.transcript import Transcript
@@ -13,4 +15,5 @@ class ToolAgent:
 
     async def run(self, setting: Setting, transcript: Transcript) -> Ending:
         """See ``Agent.run``. Calls in the last turn there is are not executed: nobody would read the answers."""
-        return await converse(setting, transcript, setting.chat.read, skip_last_calls=True)
+        read = functools.partial(setting.chat.read, tools=setting.opening.tools)
+        return await converse(setting, transcript, read, skip_last_calls=True)

@@ -78,7 +78,7 @@ def pack(birth: int, segments: Sequence[Segment], row_length: int, episodes: tup
 
 
 def group_segments(group: Group, with_logprobs: bool = True) -> list[Segment]:
-    """The members of a group that have a gradient, in member order.
+    """The rows of the members of a group that have a gradient, in member order; one row a member, and one more for each fork.
 
     A member with an advantage of exactly 0 has none, so its tokens need no row; a failed member has no advantage but 0.
 
@@ -95,15 +95,16 @@ def group_segments(group: Group, with_logprobs: bool = True) -> list[Segment]:
         )
     return [
         Segment(
-            ids=episode.ids,
-            mask=episode.mask,
-            logprobs=episode.logprobs if with_logprobs else None,
+            ids=episode.ids[row],
+            mask=episode.mask[row],
+            logprobs=episode.logprobs[row] if with_logprobs else None,
             advantage=float(advantage),
-            versions=episode.versions if with_logprobs else None,
+            versions=episode.versions[row] if with_logprobs else None,
             name=f"episode {episode.birth}.{episode.member}",
         )
         for episode, advantage in zip(group.episodes, group.advantages, strict=True)
         if advantage != 0.0 and not episode.status.failed
+        for row in episode.rows
     ]
 
 
@@ -115,6 +116,7 @@ def episode_row(episode: Episode) -> EpisodeRow:
         num_sampled=episode.num_sampled,
         num_turns=len(episode.turns),
         seconds=episode.seconds,
+        num_forks=len(episode.forks),
     )
 
 

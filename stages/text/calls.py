@@ -1,111 +1,144 @@
-"""Tool calls as JSON objects between tags, the Hermes format, read out of one turn of text. Pure; never raises.
+"""Tool calls read out of one turn of text, in any of the formats models write them, piece by piece. Pure; never raises.
 
-Not incremental: it reads a turn that is over. Nothing is repaired. A call that is not exactly right becomes a ``BadCall`` with
-one line for the model, because a guessed argument is worse than an answer that says what was wrong.
-
-Source: the format of NousResearch/Hermes-Function-Calling, ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>``. We
-differ: arguments must be an object, given as such (no JSON inside a string, no null), and the closing tag is required.
+The formats are in ``formats/``, a file each. Nothing is repaired: a call that is not exactly right, or was cut, becomes a
+``BadCall`` with one bounded line for the model, because a guessed argument is worse than an answer that says what was wrong.
 """
 
-import json
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from stages.records import BadCall, ToolCall
 from stages.text.chat import call_id
+from stages.text.formats.deepseek import DeepSeekFormat
+from stages.text.formats.found import Found
+from stages.text.formats.gemma import GemmaFormat
+from stages.text.formats.growing import GrowingText, Reading
+from stages.text.formats.harmony import HarmonyFormat
+from stages.text.formats.hermes import HermesFormat
+from stages.text.formats.llama_json import LlamaJsonFormat
+from stages.text.formats.mistral import MistralFormat
+from stages.text.formats.pythonic import PythonicFormat
+from stages.text.formats.scan import Draft
+from stages.text.formats.xml_parameters import XmlFormat, typed
 
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
-THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
-MAX_PROBLEM_CHARS = 200
+
+class CallFormat(Protocol):
+    """A way of writing calls into the text of a turn."""
+
+    @property
+    def name(self) -> str:
+        """What settings call it."""
+        ...
+
+    @property
+    def untyped(self) -> bool:
+        """Whether arguments are read as texts, to be given their types by the schema of the tool."""
+        ...
+
+    def write(self, calls: Sequence[ToolCall]) -> str:
+        """Calls as text, without the token that ends the turn.
+
+        Raises:
+            ValueError: the format cannot hold them.
+        """
+        ...
+
+    def read(self, source: GrowingText, draft: Draft, *, thinking: bool) -> Reading[None]:
+        """Read a turn as it comes.
+
+        Args:
+            source: the turn.
+            draft: takes content and calls.
+            thinking: the prompt ended inside reasoning.
+        """
+        ...
 
 
-def write_call(name: str, arguments: Mapping[str, Any]) -> str:
-    """A call as text."""
-    return f"{OPEN}\n{json.dumps({'name': name, 'arguments': arguments}, ensure_ascii=False)}\n{CLOSE}"
+FORMATS: dict[str, CallFormat] = {
+    each.name: each
+    for each in (
+        HarmonyFormat(),
+        DeepSeekFormat(),
+        MistralFormat(),
+        XmlFormat(),
+        HermesFormat(),
+        GemmaFormat(),
+        LlamaJsonFormat(),
+        PythonicFormat(),
+    )
+}
+"""By name. In the order in which a template is asked which of them it writes: the ones with marks of their own first."""
 
 
-def parse_calls(text: str, turn: int = 0) -> tuple[str, tuple[ToolCall | BadCall, ...]]:
-    """Text of a turn without its calls, and the calls in order.
+class TurnParser:
+    """Reads one turn: ``feed`` its text in any pieces, then ``finish``."""
 
-    A scan from left to right, in which a call's JSON is consumed whole: tags and braces inside its strings mean nothing.
-    Reasoning runs from ``<think>`` to ``</think>``, or to the end where it is not closed; a ``</think>`` without an opening
-    closes reasoning that began in the prompt, so whatever came before it was text. Reasoning stays in the content, unparsed.
+    def __init__(
+        self,
+        call_format: CallFormat,
+        turn: int = 0,
+        *,
+        thinking: bool = False,
+        schemas: Mapping[str, Mapping[str, Any]] | None = None,
+    ):
+        """Begin a turn.
 
-    Args:
-        text: the turn, without its stop token.
-        turn: number of the turn, for the ids of the calls.
+        Args:
+            call_format: how calls are written.
+            turn: number of the turn, for the ids of the calls.
+            thinking: the prompt ended inside reasoning, so the turn begins in it.
+            schemas: tool -> JSON schema of its arguments, for formats that do not say the types of values; ``None`` for none.
+        """
+        self._turn = turn
+        self._schemas = (schemas or {}) if call_format.untyped else {}
+        self._source = GrowingText()
+        self._draft = Draft()
+        self._reading = call_format.read(self._source, self._draft, thinking=thinking)
+
+    def feed(self, text: str) -> None:
+        """The next piece of the turn. Costs time for the piece, not for what came before."""
+        if self._source.add(text):
+            next(self._reading, None)
+
+    def finish(self) -> tuple[str, tuple[ToolCall | BadCall, ...]]:
+        """Text of the turn without its calls, and the calls in order, each under its own id."""
+        self._source.close()
+        for _ in self._reading:
+            pass
+        calls = (self._record(found, call_id(self._turn, index)) for index, found in enumerate(self._draft.calls))
+        return self._draft.content(self._source.text), tuple(calls)
+
+    def _record(self, found: Found, name_id: str) -> ToolCall | BadCall:
+        if isinstance(found, str):
+            return BadCall(name_id, found)
+        name, arguments = found
+        return ToolCall(name_id, name, typed(arguments, self._schemas[name]) if name in self._schemas else arguments)
+
+
+def parse_calls(
+    text: str,
+    turn: int = 0,
+    call_format: CallFormat = FORMATS["hermes"],
+    *,
+    thinking: bool = False,
+    schemas: Mapping[str, Mapping[str, Any]] | None = None,
+) -> tuple[str, tuple[ToolCall | BadCall, ...]]:
+    """A whole turn at once. See ``TurnParser``.
 
     Returns:
         The content, and the calls.
     """
-    calls: list[tuple[str, dict[str, Any]] | str] = []
-    kept: list[str] = []
-    place = 0
-    while (tag := _next_tag(text, place)) is not None:
-        start, kind = tag
-        if kind == THINK_CLOSE:
-            place = start + len(THINK_CLOSE)
-            calls, kept = [], [text[:place]]
-            continue
-        kept.append(text[place:start])
-        if kind == THINK_OPEN:
-            place = _after(text, THINK_CLOSE, start)
-            kept.append(text[start:place])
-        else:
-            call, place = _read_call(text, start + len(OPEN))
-            calls.append(call)
-    kept.append(text[place:])
-    return "".join(kept).strip(), tuple(_record(call, call_id(turn, index)) for index, call in enumerate(calls))
+    parser = TurnParser(call_format, turn, thinking=thinking, schemas=schemas)
+    parser.feed(text)
+    return parser.finish()
 
 
-def _record(call: tuple[str, dict[str, Any]] | str, name_id: str) -> ToolCall | BadCall:
-    return BadCall(name_id, call) if isinstance(call, str) else ToolCall(name_id, *call)
+def format_named(name: str) -> CallFormat:
+    """A format by its name.
 
-
-def _next_tag(text: str, place: int) -> tuple[int, str] | None:
-    found = [(start, tag) for tag in (OPEN, THINK_OPEN, THINK_CLOSE) if (start := text.find(tag, place)) >= 0]
-    return min(found, default=None)
-
-
-def _after(text: str, tag: str, place: int) -> int:
-    found = text.find(tag, place)
-    return len(text) if found < 0 else found + len(tag)
-
-
-def _read_call(text: str, place: int) -> tuple[tuple[str, dict[str, Any]] | str, int]:
-    """The call whose JSON begins at ``place``, or what is wrong with it; and where the text goes on."""
-    begin = place + len(text[place:]) - len(text[place:].lstrip())
-    try:
-        value, end = _DECODER.raw_decode(text, begin)
-        # A lone surrogate and 1e999 parse, but no log could hold them later.
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, RecursionError) as error:
-        return _problem(f"expected a JSON object after {OPEN}, got {type(error).__name__}: {error}"), _after(text, CLOSE, place)
-    rest = text[end:].lstrip()
-    if not rest.startswith(CLOSE):
-        got = repr(rest[:20]) if rest else "the end of the turn"
-        return _problem(f"expected {CLOSE} after the JSON object, got {got}"), _after(text, CLOSE, end)
-    return _checked(value), _after(text, CLOSE, end)
-
-
-def _checked(value: Any) -> tuple[str, dict[str, Any]] | str:
-    if not isinstance(value, dict):
-        return _problem(f'expected an object with "name" and "arguments", got {type(value).__name__}')
-    name, arguments = value.get("name"), value.get("arguments")
-    if not isinstance(name, str) or not name:
-        return _problem(f'expected "name" to be the name of a tool, got {name!r}')
-    if not isinstance(arguments, dict):
-        return _problem(f'expected "arguments" to be an object ({{}} for none), got {arguments!r}')
-    return name, arguments
-
-
-def _problem(text: str) -> str:
-    line = " ".join(text.split()).encode(errors="replace").decode()
-    return line if len(line) <= MAX_PROBLEM_CHARS else line[: MAX_PROBLEM_CHARS - 3] + "..."
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+    Raises:
+        ValueError: there is none of this name.
+    """
+    if name not in FORMATS:
+        raise ValueError(f"expected a call format among {', '.join(FORMATS)}; got {name!r}, in calls; name one of them")
+    return FORMATS[name]

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from stages.records import Message
+from stages.text.transcript import Transcript
 
 
 class ToolSpec(Protocol):
@@ -63,7 +64,7 @@ class Chat(Protocol):
         """
         ...
 
-    def extend(self, replies: Sequence[Message], *, closed: bool = True) -> np.ndarray:
+    def extend(self, replies: Sequence[Message], *, closed: bool = True, said: Message | None = None) -> np.ndarray:
         """Ids between the last token of an assistant turn and the first of the next one, int32 [N].
 
         They are the text that closes the turn, the replies in the order given, and the generation prompt.
@@ -71,18 +72,34 @@ class Chat(Protocol):
         Args:
             replies: what was said in between.
             closed: whether the turn ended with a stop token. If not, as after a stop string, its end token comes first.
+            said: the turn as read, for formats that name the tool in its reply; ``None`` where nobody knows.
 
         Raises:
             ValueError: a reply cannot be written in this format.
         """
         ...
 
-    def read(self, ids: np.ndarray, turn: int = 0) -> Message:
+    def fork(self, transcript: Transcript, replies: Sequence[Message], tools: Sequence[ToolSpec]) -> np.ndarray | None:
+        """The whole conversation as the format would write it now, where that is not how the policy saw it.
+
+        Args:
+            transcript: up to and with the turn that the replies answer.
+            replies: see ``extend``.
+            tools: those the conversation was opened with.
+
+        Returns:
+            Ids of the context of the next turn, int32 [T]; ``None`` where ``extend`` is the way on, which is always so for a
+            format under which a conversation only grows.
+        """
+        ...
+
+    def read(self, ids: np.ndarray, turn: int = 0, tools: Sequence[ToolSpec] = ()) -> Message:
         """One sampled turn as an assistant message. Never raises.
 
         Args:
             ids: the sampled ids of the turn, [N].
             turn: number of the turn in its episode; call ids are made of it and of the call's place in the turn.
+            tools: those the conversation was opened with, for formats that do not write the types of arguments.
 
         Returns:
             The message. Text that opened a call but is none, or was cut, is a ``BadCall`` under its own id. Calls sketched

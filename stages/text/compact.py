@@ -13,6 +13,7 @@ import numpy as np
 from stages.records import BadCall, Message, ToolCall
 from stages.text.characters import CharacterVocabulary
 from stages.text.chat import ToolSpec, call_id
+from stages.text.transcript import Transcript
 
 
 class CompactChat:
@@ -63,7 +64,7 @@ class CompactChat:
             parts += self._call(call)
         return _joined([*parts, [self._end]])
 
-    def extend(self, replies: Sequence[Message], *, closed: bool = True) -> np.ndarray:
+    def extend(self, replies: Sequence[Message], *, closed: bool = True, said: Message | None = None) -> np.ndarray:
         """See ``Chat.extend``. Nothing but its end token closes a turn here.
 
         A reply comes from outside the program, so it never fails here: capitals are lowered and a character that is not in
@@ -79,7 +80,10 @@ class CompactChat:
         end = [] if closed else [self._end]
         return _joined([end, *written, [self.vocabulary.mark("<|assistant|>")]])
 
-    def read(self, ids: np.ndarray, turn: int = 0) -> Message:
+    def fork(self, transcript: Transcript, replies: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
+        """See ``Chat.fork``: a conversation only grows here."""
+
+    def read(self, ids: np.ndarray, turn: int = 0, tools: Sequence[ToolSpec] = ()) -> Message:
         """See ``Chat.read``."""
         tokens = [int(i) for i in ids]
         complete = bool(tokens) and tokens[-1] in self.stop_ids

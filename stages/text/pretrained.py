@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from stages.text.gguf_tokenizer import load_gguf_tokenizer
 from stages.text.template import TemplateChat
@@ -31,17 +31,18 @@ def load_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
     return _folder_tokenizer(path) if path.is_dir() else load_gguf_tokenizer(path)
 
 
-def load_chat(path: Path, *, keep_reasoning: bool = False) -> TemplateChat:
+def load_chat(path: Path, *, calls: str | None = None, history: Literal["append", "fork"] = "append") -> TemplateChat:
     """The chat format of a model. Turns end as its template says, and by what else its ``generation_config.json`` names.
 
     Args:
         path: see ``load_tokenizer``.
-        keep_reasoning: see ``TemplateChat``.
+        calls: see ``TemplateChat``.
+        history: see ``TemplateChat``.
 
     Raises:
-        FileNotFoundError, ImportError, ValueError: as ``load_tokenizer``; also for a template that rewrites what came before.
+        FileNotFoundError, ImportError, ValueError: as ``load_tokenizer``; also where turns cannot be told apart.
     """
-    return TemplateChat(load_tokenizer(path), keep_reasoning=keep_reasoning, also_stop=stop_ids(path))
+    return TemplateChat(load_tokenizer(path), also_stop=stop_ids(path), calls=calls, history=history)
 
 
 def stop_ids(path: Path) -> tuple[int, ...]:

@@ -1,162 +1,252 @@
 """Chats over a pretrained model's tokenizer and its own Jinja chat template, by token ids.
 
-The template is never run over sampled turns. What it puts around them is found once, by rendering a sentinel conversation and
-comparing tokens, and the assumption behind it is checked when the object is made: the rendering of a conversation with an
-assistant turn is the generation prompt, the turn's own tokens, one special end token, and text after it; and adding replies
-leaves all of that as it was. A template for which it does not hold is refused, since training on ids appended under it would
-differ from what the template shows the model.
-
-Calls are in the Hermes format (``calls.py``), whatever the template would make of structured calls: a turn with calls is plain
-text to the template.
+The template is never run over sampled turns: what it puts between them is learned by ``frame.py`` from marked conversations,
+and appended. So no token ever changes, whatever the template would make of history. What it would make of it is probed once
+(``rewrites``); with ``history="fork"`` the next turn is then sampled from the template's own rendering, as a new training row,
+and otherwise from what was there. docs/templates.md tells which templates rewrite what.
 """
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from stages.records import Message, ToolCall
-from stages.text.calls import parse_calls, write_call
+from stages.text.calls import FORMATS, CallFormat, format_named, parse_calls
 from stages.text.chat import ToolSpec
+from stages.text.formats.scan import THINK_CLOSE, THINK_OPEN
+from stages.text.frame import Frame, learn_calls, wire_id
+from stages.text.rendering import Rendering, TemplateRefusal, Written
+from stages.text.rewriting import find_rewrites
+from stages.text.transcript import Transcript
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-_ASKED = {"role": "user", "content": "alpha"}
-_SAID = {"role": "assistant", "content": "bravo"}
-_ANSWERED = {"role": "tool", "content": "charlie"}
-_ASKED_AGAIN = {"role": "user", "content": "delta"}
-_THOUGHT = {"role": "assistant", "content": "<think>\necho\n</think>\n\nbravo"}
 _TOOL = {"type": "function", "function": {"name": "foxtrot", "description": "golf", "parameters": {"type": "object"}}}
+_ASKED: Written = {"role": "user", "content": "alpha"}
+_PLAIN_NAME = re.compile(r"[\w.-]{1,64}")
+_THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
+_FENCES = {"gemma": ("```tool_output\n", "\n```")}
+"""What stands around a tool's reply that goes into a user message; others take Hermes' tags."""
 
 
 class TemplateChat:
     """A transformers fast tokenizer with a chat template."""
 
-    def __init__(self, tokenizer: "PreTrainedTokenizerFast", *, keep_reasoning: bool = False, also_stop: tuple[int, ...] = ()):
-        """Learn the template's frame and check it.
+    def __init__(
+        self,
+        tokenizer: "PreTrainedTokenizerFast",
+        *,
+        also_stop: tuple[int, ...] = (),
+        calls: str | None = None,
+        history: Literal["append", "fork"] = "append",
+    ):
+        """Learn what the template puts around turns, and check it.
 
         Args:
             tokenizer: carries the template.
-            keep_reasoning: accept a template that drops reasoning from earlier turns once the user speaks again; episodes
-                then keep it, because ids are only appended. False refuses such a template.
             also_stop: more tokens that end a turn, beside the template's own.
+            calls: name of the format of tool calls (``calls.FORMATS``); ``None`` takes the one the template writes structured
+                calls in, or Hermes' where it writes none.
+            history: where the template would now write differently what came before: ``append`` goes on from what the policy
+                saw and said, ``fork`` begins a new training row with the template's own rendering.
 
         Raises:
-            ValueError: there is no template, or it rewrites what came before.
+            ValueError: there is no such format, or turns cannot be told apart in what the template writes.
         """
-        self._tokenizer = tokenizer
-        opened = self._render([_ASKED], prompt=True)
-        turn = self._render([_ASKED, _SAID])
-        content = self._encode(_SAID["content"])
-        frame = [*opened, *content]
-        if turn[: len(frame)] != frame or len(turn) == len(frame):
-            raise self._refused("an assistant turn is not rendered as the generation prompt followed by its own tokens")
-        self._end = turn[len(frame)]
-        if self._end not in self._tokenizer.all_special_ids and self._end not in self._tokenizer.added_tokens_decoder:
-            raise self._refused(
-                f"an assistant turn ends with {self.decode(np.array([self._end]))!r}, which is no special token"
-            )
-        self._before = turn[: len(frame) + 1]
-        self.stop_ids = tuple(dict.fromkeys((self._end, *also_stop)))
-        self._check_history(keep_reasoning)
-        self._shows_tools = self._render([_ASKED], tools=[_TOOL]) != self._render([_ASKED])
+        self._rendering = Rendering(tokenizer)
+        self._history = history
+        formats = tuple(FORMATS.values()) if calls is None else (format_named(calls),)
+        learned = learn_calls(self._rendering, formats)
+        self._style, self.call_format, verbatim = learned or (None, format_named(calls or "hermes"), True)
+        self._frame = Frame(self._rendering, self._style)
+        ends = (self._frame.end, self._frame.last_end, self._frame.call_end, *also_stop)
+        self.stop_ids = tuple(dict.fromkeys(ends))
+        self._shows_tools = self._rendering.text([_ASKED], [_TOOL], prompt=True) != self._rendering.text([_ASKED], prompt=True)
+        opened = self._rendering.text([_ASKED], prompt=True)
+        self._thinking = opened.rfind(THINK_OPEN) > opened.rfind(THINK_CLOSE)
+        self.rewrites: tuple[str, ...] = find_rewrites(
+            self._rendering, self._style, _TOOL if self._shows_tools else None, verbatim=verbatim
+        )
 
     @property
     def vocab_size(self) -> int:
         """Number of tokens, added ones included."""
-        return len(self._tokenizer)
+        return self._rendering.vocab_size
 
     def open(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> np.ndarray:
         """See ``Chat.open``. A template that ignores tools gets them in the system message.
 
         Where the template writes no begin token and the tokenizer's own rule adds one, it is added once.
         """
-        written = [{"role": message.role, "content": self._text(message)} for message in messages]
-        specs = [{"type": "function", "function": _function(tool)} for tool in tools]
-        if specs and not self._shows_tools:
-            written, specs = _described(written, specs), []
-        return np.array(self._render(written, tools=specs or None, prompt=True), np.int32)
+        return np.array(self._opened([self._written(message) for message in messages], tools), np.int32)
 
     def write(self, message: Message) -> np.ndarray:
-        """See ``Chat.write``."""
+        """See ``Chat.write``: as the template writes the turn, where it keeps all that is said in it."""
         if message.role != "assistant":
             raise ValueError(f"expected an assistant message; got role {message.role!r}, in TemplateChat.write; use extend")
-        return np.array([*self._encode(self._text(message)), self._end], np.int32)
+        end = self._frame.call_end if message.calls else self._frame.last_end
+        plain = self._plain(message)
+        rendered = self._rendered_turn(message, end)
+        if rendered is None and self._thinking:
+            # The prompt has opened reasoning already.
+            thought = plain.removeprefix(THINK_OPEN).lstrip("\n")
+            plain = thought if THINK_CLOSE in plain else f"{THINK_CLOSE}\n\n{plain}"
+        return np.array([*self._rendering.encode(plain), end] if rendered is None else rendered, np.int32)
 
-    def extend(self, replies: Sequence[Message], *, closed: bool = True) -> np.ndarray:
-        """See ``Chat.extend``: what the template renders after the sentinel turn."""
-        written = [{"role": reply.role, "content": reply.content} for reply in replies]
-        end = [] if closed else [self._end]
-        return np.array([*end, *self._after_turn(written, prompt=True)], np.int32)
+    def extend(self, replies: Sequence[Message], *, closed: bool = True, said: Message | None = None) -> np.ndarray:
+        """See ``Chat.extend``: what the template writes between a marked turn and the next one.
 
-    def read(self, ids: np.ndarray, turn: int = 0) -> Message:
+        A template that knows no tools, or no two messages of a user in a row, gets the replies in one user message.
+        """
+        tools = [reply for reply in replies if reply.role == "tool"]
+        others = [reply for reply in replies if reply.role != "tool"]
+        called = self._style is not None and bool(tools)
+        end = [] if closed else [self._frame.call_end if called else self._frame.end]
+        names = _names(tools, said)
+        written = [_tool_reply(reply, name, index) for index, (reply, name) in enumerate(zip(tools, names, strict=True))]
+        written += [{"role": reply.role, "content": reply.content} for reply in others]
+        try:
+            if tools and not called and not self._frame.knows_tools:
+                raise TemplateRefusal("it does not know messages of tools")
+            ids = self._frame.after_calls(names, written) if called else self._frame.after_text(written)
+        except TemplateRefusal:
+            ids = self._folded(replies)
+        return np.array([*end, *ids], np.int32)
+
+    def fork(self, transcript: Transcript, replies: Sequence[Message], tools: Sequence[ToolSpec]) -> np.ndarray | None:
+        """See ``Chat.fork``."""
+        if self._history == "append" or not self.rewrites:
+            return None
+        spoken = {index: self._rendering.decode(self._without_stop(ids)) for index, ids in transcript.spoken()}
+        history = [self._remembered(message, spoken.get(index)) for index, message in enumerate(transcript.messages)]
+        called = transcript.messages[-1]
+        numbered = [reply for reply in replies if reply.role == "tool"]
+        names = dict(zip([reply.call_id for reply in numbered], _names(numbered, called), strict=True))
+        for index, reply in enumerate(replies):
+            tool = reply.role == "tool"
+            history.append(_tool_reply(reply, names[reply.call_id], index) if tool else self._written(reply))
+        try:
+            ids = self._opened(history, tools)
+        except (TemplateRefusal, ValueError):
+            return None
+        seen = self._rendering.decode(transcript.row_ids())
+        return None if self._rendering.decode(ids).startswith(seen) else np.array(ids, np.int32)
+
+    def read(self, ids: np.ndarray, turn: int = 0, tools: Sequence[ToolSpec] = ()) -> Message:
         """See ``Chat.read``."""
-        tokens = [int(i) for i in ids]
-        if tokens and tokens[-1] in self.stop_ids:
-            tokens = tokens[:-1]
-        content, calls = parse_calls(self.decode(np.array(tokens, np.int64)), turn)
+        schemas = {tool.name: tool.parameters for tool in tools}
+        text = self._rendering.decode(self._without_stop(ids))
+        content, calls = parse_calls(text, turn, self.call_format, thinking=self._thinking, schemas=schemas)
         return Message("assistant", content, calls)
 
     def decode(self, ids: np.ndarray) -> str:
         """See ``Chat.decode``. Ids outside the vocabulary (a model may have spare rows) give no text."""
-        known = [i for i in map(int, ids) if 0 <= i < self.vocab_size]
-        return str(self._tokenizer.decode(known, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        return self._rendering.decode(ids)
 
-    def _text(self, message: Message) -> str:
-        calls = [write_call(call.name, call.arguments) for call in message.calls if isinstance(call, ToolCall)]
+    def _without_stop(self, ids: np.ndarray) -> np.ndarray:
+        return ids[:-1] if len(ids) and int(ids[-1]) in self.stop_ids else ids
+
+    def _opened(self, written: list[Written], tools: Sequence[ToolSpec]) -> list[int]:
+        specs = [{"type": "function", "function": _function(tool)} for tool in tools]
+        if specs and not self._shows_tools:
+            written, specs = _described(written, specs, self.call_format), []
+        try:
+            text = self._rendering.text(written, specs, prompt=True)
+        except TemplateRefusal as error:
+            raise ValueError(
+                f"expected messages that the chat template can write; got roles {[each['role'] for each in written]}, on which "
+                f"it says {error}, in TemplateChat over {self._rendering.name}; rewrite the messages, or use another template"
+            ) from error
+        return self._rendering.begun(self._rendering.encode(text))
+
+    def _plain(self, message: Message) -> str:
+        calls = [call for call in message.calls if isinstance(call, ToolCall)]
         if len(calls) != len(message.calls):
             raise ValueError(f"expected calls that can be written; got {message.calls}, in TemplateChat; remove the bad call")
-        return "\n".join([message.content, *calls] if message.content else calls)
+        written = self.call_format.write(calls) if calls else ""
+        return "\n".join(part for part in (message.content, written) if part)
 
-    def _encode(self, text: str) -> list[int]:
-        return list(self._tokenizer.encode(text, add_special_tokens=False))
+    def _written(self, message: Message) -> Written:
+        if message.role != "assistant":
+            return {"role": message.role, "content": message.content}
+        thought = _THOUGHT.match(message.content)
+        content = message.content[thought.end() :] if thought else message.content
+        plain = self._plain(message)
+        if self._style is None or not (message.calls or thought):
+            return {"role": "assistant", "content": plain}
+        if thought is None or not self._style.reasoning:
+            thought, content = None, message.content
+        calls = [(call.name, call.arguments) for call in message.calls if isinstance(call, ToolCall)]
+        written = self._style.written(calls, content) if calls else {"role": "assistant", "content": content}
+        return {**written, **({"reasoning_content": thought.group(1).strip("\n")} if thought else {})}
 
-    def _render(self, messages: list[dict[str, str]], tools: list[Any] | None = None, *, prompt: bool = False) -> list[int]:
-        ids = self._tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=prompt, return_dict=False)
-        begin = self._tokenizer.bos_token_id
-        if begin is not None and ids[:1] != [begin] and self._tokenizer("x")["input_ids"][:1] == [begin]:
-            return [begin, *ids]
-        return list(ids)
+    def _remembered(self, message: Message, raw: str | None) -> Written:
+        """A message of the history: a turn whose calls cannot be written again stands as it was said."""
+        whole = all(isinstance(call, ToolCall) for call in message.calls)
+        return self._written(message) if raw is None or whole else {"role": "assistant", "content": raw}
 
-    def _after_turn(self, replies: list[dict[str, str]], *, prompt: bool) -> list[int]:
-        ids = self._render([_ASKED, _SAID, *replies], prompt=prompt)
-        if ids[: len(self._before)] != self._before:
-            raise self._refused(f"the replies {str(replies)[:120]} change what is rendered before them")
-        return ids[len(self._before) :]
+    def _rendered_turn(self, message: Message, end: int) -> list[int] | None:
+        """The turn as the template writes it; ``None`` where it refuses it, or leaves something out."""
+        try:
+            opened = self._rendering.encode(self._rendering.text([_ASKED], prompt=True))
+            whole = self._rendering.encode(self._rendering.text([_ASKED, self._written(message)], prompt=False))
+        except TemplateRefusal:
+            return None
+        if whole[: len(opened)] != opened or end not in whole[len(opened) :]:
+            return None
+        stop = len(whole) - whole[::-1].index(end)
+        turn = whole[len(opened) : stop]
+        said = parse_calls(self._rendering.decode(turn[:-1]), 0, self.call_format, thinking=self._thinking)
+        meant = [(call.name, call.arguments) for call in message.calls if isinstance(call, ToolCall)]
+        # Where arguments have no types in the text, the names are what can be compared.
+        got = [(call.name, call.arguments) for call in said[1] if isinstance(call, ToolCall)]
+        same = [c[0] for c in got] == [c[0] for c in meant] and (self.call_format.untyped or got == meant)
+        kept = _squeezed(said[0]).replace(_EMPTY_THOUGHT, "") == _squeezed(message.content).replace(_EMPTY_THOUGHT, "")
+        return turn if same and kept else None
 
-    def _check_history(self, keep_reasoning: bool) -> None:
-        for reply in (_ANSWERED, _ASKED_AGAIN):
-            self._after_turn([reply], prompt=True)
-        if keep_reasoning:
-            return
-        thought = [*self._render([_ASKED], prompt=True), *self._encode(_THOUGHT["content"]), self._end]
-        for reply in (_ANSWERED, _ASKED_AGAIN):
-            if self._render([_ASKED, _THOUGHT, reply])[: len(thought)] != thought:
-                raise self._refused(
-                    f"reasoning is dropped from a turn once a {reply['role']} message follows it",
-                    "pass keep_reasoning=True to train on episodes that keep it",
-                )
+    def _folded(self, replies: Sequence[Message]) -> list[int]:
+        before, after = _FENCES.get(self.call_format.name, ("<tool_response>\n", "\n</tool_response>"))
+        parts = [f"{before}{reply.content}{after}" if reply.role == "tool" else reply.content for reply in replies]
+        try:
+            return self._frame.after_text([{"role": "user", "content": "\n".join(parts)}])
+        except TemplateRefusal as error:
+            raise ValueError(
+                f"expected replies that the chat template can write; got roles {[reply.role for reply in replies]}, on which "
+                f"it says {error}, in TemplateChat over {self._rendering.name}; answer with tool and user messages"
+            ) from error
 
-    def _refused(self, got: str, remedy: str = "use a template that only appends") -> ValueError:
-        return ValueError(
-            f"expected a chat template under which a conversation only grows; got one where {got}, in TemplateChat over "
-            f"{self._tokenizer.name_or_path or 'this tokenizer'}; {remedy}"
-        )
+
+_EMPTY_THOUGHT = THINK_OPEN + THINK_CLOSE
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
+
+
+def _names(tools: Sequence[Message], said: Message | None) -> list[str]:
+    """Name of the tool that each reply is from, where the turn it answers tells, and a template may write it."""
+    known = {call.id: call.name for call in (said.calls if said else ()) if isinstance(call, ToolCall)}
+    names = [known.get(str(reply.call_id), "") for reply in tools]
+    return [name if _PLAIN_NAME.fullmatch(name) else "unknown" for name in names]
+
+
+def _tool_reply(reply: Message, name: str, index: int) -> Written:
+    return {"role": "tool", "content": reply.content, "tool_call_id": wire_id(index), "name": name}
 
 
 def _function(tool: ToolSpec) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
 
 
-def _described(messages: list[dict[str, str]], specs: list[dict[str, Any]]) -> list[dict[str, str]]:
+def _described(messages: Sequence[Written], specs: Sequence[Mapping[str, Any]], call_format: CallFormat) -> list[Written]:
     """The messages, with the tools in the system message. Source: the prompt of Hermes-Function-Calling, shortened."""
     lines = "\n".join(json.dumps(spec["function"], ensure_ascii=False) for spec in specs)
-    text = (
-        f"You may call these functions:\n<tools>\n{lines}\n</tools>\n"
-        f"To call one, write\n{write_call('NAME', {'ARGUMENT': 'VALUE'})}"
-    )
+    example = call_format.write([ToolCall("", "NAME", {"ARGUMENT": "VALUE"})])
+    text = f"You may call these functions:\n<tools>\n{lines}\n</tools>\nTo call one, write\n{example}"
     if messages and messages[0]["role"] == "system":
         return [{"role": "system", "content": f"{messages[0]['content']}\n\n{text}"}, *messages[1:]]
     return [{"role": "system", "content": text}, *messages]

@@ -1,6 +1,7 @@
 """The token record of one episode while it grows: ids, mask, log-probabilities and versions, always of one length.
 
-Only appends. Not an episode: ``episodes.py`` freezes it into one, whatever happened. Used by agents, and by ``Demonstrate``.
+Only appends. Where a chat format would write anew what came before, a new row begins with what it writes; rows that are there
+do not change. Not an episode: ``episodes.py`` freezes it into one, whatever happened. Used by agents, and by ``Demonstrate``.
 """
 
 from collections.abc import Iterable
@@ -24,6 +25,9 @@ class Transcript:
         self._versions: list[np.ndarray] = []
         self._length = 0
         self._num_sampled = 0
+        self._spoken: list[int] = []
+        self._forks: list[int] = []
+        self._row = 0
 
     def __len__(self) -> int:
         return self._length
@@ -32,6 +36,16 @@ class Transcript:
     def num_sampled(self) -> int:
         """Number of sampled tokens."""
         return self._num_sampled
+
+    @property
+    def forks(self) -> tuple[int, ...]:
+        """Where the rows after the first begin."""
+        return tuple(self._forks)
+
+    @property
+    def row_length(self) -> int:
+        """Number of tokens of the newest row: what the policy has in front of it."""
+        return self._length - (self._forks[-1] if self._forks else 0)
 
     @property
     def last_id(self) -> int:
@@ -47,6 +61,22 @@ class Transcript:
         """
         self._append(ids, np.full(len(ids), np.nan, np.float32), np.full(len(ids), -1, np.int32), sampled=False)
         self.messages.extend(messages)
+
+    def fork(self, ids: np.ndarray, messages: Iterable[Message] = ()) -> None:
+        """Begin a new row: the next turn is sampled after these tokens alone.
+
+        Args:
+            ids: [N], the whole context, at least one token.
+            messages: what is new in it, as text.
+
+        Raises:
+            ValueError: there is no token.
+        """
+        if len(ids) == 0:
+            raise ValueError("expected the context of a new row; got no token, in Transcript.fork; check the chat's fork")
+        self._forks.append(self._length)
+        self._row = len(self._ids)
+        self.give(ids, messages)
 
     def sample(
         self,
@@ -76,6 +106,7 @@ class Transcript:
         self._append(ids, logprobs, versions, sampled=True)
         self._num_sampled += len(ids)
         self.turns.append(Turn(start, self._length, stop_reason, model_s, None))
+        self._spoken.append(len(self.messages))
         self.messages.append(message)
 
     def answered(self, tool_s: float) -> None:
@@ -85,6 +116,15 @@ class Transcript:
     def ids(self) -> np.ndarray:
         """All tokens so far, int32 [T]."""
         return _joined(self._ids, np.int32)
+
+    def row_ids(self) -> np.ndarray:
+        """Tokens of the newest row, int32 [T]."""
+        return _joined(self._ids[self._row :], np.int32)
+
+    def spoken(self) -> list[tuple[int, np.ndarray]]:
+        """Of each sampled turn the place of its message in ``messages``, and its ids, int32 [N]."""
+        ids = [ids for ids, sampled in zip(self._ids, self._sampled, strict=True) if sampled]
+        return list(zip(self._spoken, ids, strict=True))
 
     def mask(self) -> np.ndarray:
         """True where the policy sampled the token, bool [T]."""

@@ -60,6 +60,7 @@ def episode_metrics(episodes: Sequence[EpisodeRow]) -> Row:
         **{f"episodes_{status}": sum(row.status is status for row in episodes) for status in Status},
         "reward_mean": mean(rewards),
         "success": sum(reward >= 1.0 for reward in rewards) / len(episodes) if rewards else None,
+        "forks": sum(row.num_forks for row in episodes),
         "turns_mean": mean(row.num_turns for row in episodes),
         "episode_s_mean": mean(row.seconds for row in episodes),
         "sampled_tokens": sum(row.num_sampled for row in episodes) if episodes else None,

@@ -1,107 +1,104 @@
+"""All call formats over one corpus of written turns, and over random ones."""
+
 import json
+import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.records import BadCall, ToolCall
-from stages.text.calls import MAX_PROBLEM_CHARS, parse_calls, write_call
+from stages.text.calls import FORMATS, TurnParser, format_named, parse_calls
+from stages.text.formats.found import MAX_PROBLEM_CHARS
 
-
-def problem(text):
-    _, (call,) = parse_calls(text)
-    assert isinstance(call, BadCall), call
-    return call.problem
-
-
-def test_two_calls_with_braces_escapes_and_nesting_are_read_exactly():
-    """S45, S49."""
-    first = {"code": 'if (x) { "}" }\\ \n</tool_call>', "deep": {"a": [{"b": {}}]}}
-    text = f"Let me see. {write_call('run', first)}\n{write_call('now', {})}"
-    content, calls = parse_calls(text, turn=3)
-    assert content == "Let me see."
-    assert calls == (ToolCall("call-3-0", "run", first), ToolCall("call-3-1", "now", {}))
-
-
-def test_a_call_sketched_in_reasoning_is_text():
-    """S46."""
-    call = write_call("delete", {"path": "/"})
-    content, calls = parse_calls(f"<think>maybe {call}</think>\n{write_call('list', {})}")
-    assert [c.name for c in calls] == ["list"]
-    assert "delete" in content
-    assert parse_calls(f"<think>never closed {call}")[1] == ()
-    assert parse_calls(f"opened in the prompt {call}</think>done") == (f"opened in the prompt {call}</think>done", ())
-
-
-def test_reasoning_tags_inside_an_argument_mean_nothing():
-    """S46, the other way round."""
-    arguments = {"text": "<think> and </think> and <tool_call>"}
-    assert parse_calls(write_call("say", arguments))[1] == (ToolCall("call-0-0", "say", arguments),)
-
-
-def test_broken_json_is_a_bad_call_and_the_next_call_is_still_read():
-    """S44."""
-    _, calls = parse_calls('<tool_call>{"name": "a" "arguments": {}}</tool_call>' + write_call("b", {"x": 1}))
-    assert isinstance(calls[0], BadCall)
-    assert "expected a JSON object after <tool_call>, got JSONDecodeError: Expecting ',' delimiter" in calls[0].problem
-    assert calls[1] == ToolCall("call-0-1", "b", {"x": 1})
-
-
-@pytest.mark.parametrize("length", range(len("<tool_call>"), len(write_call("write", {"path": "a", "text": "b"}))))
-def test_a_call_cut_anywhere_is_a_bad_call(length):
-    """S48."""
-    assert problem(write_call("write", {"path": "a", "text": "b"})[:length])
-
-
-def test_a_whole_call_before_a_cut_one_stays_whole():
-    """S47."""
-    _, calls = parse_calls(write_call("a", {}) + write_call("b", {})[:-3])
-    assert calls[0] == ToolCall("call-0-0", "a", {})
-    assert isinstance(calls[1], BadCall)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "got"),
-    [
-        ('"\\uZZZZ"', "JSONDecodeError"),
-        ('{"a": "\\uZZZZ"}', "JSONDecodeError"),
-        ('{"a": "\\ud800"}', "UnicodeEncodeError"),
-        ("null", 'expected "arguments" to be an object ({} for none), got None'),
-        ('"{}"', "expected \"arguments\" to be an object ({} for none), got '{}'"),
-        ("[1]", 'expected "arguments" to be an object'),
-        ('{"a": NaN}', "NaN is no JSON value"),
-        ('{"a": 1e999}', "Out of range float values"),
-        ("[" * 100_000, "RecursionError"),
-        ('{"a": ' + "9" * 5000 + "}", "ValueError"),
-    ],
+HERMES = FORMATS["hermes"]
+CORPUS = [json.loads(line) for line in Path(__file__).with_name("calls.jsonl").read_text().splitlines()]
+FRAGMENTS = [
+    *(
+        "<think>",
+        "</think>",
+        '{"name": "a", "arguments": ',
+        '{"x": 1}',
+        "{",
+        "}",
+        "[",
+        "]",
+        '"',
+        "\\",
+        "; ",
+        " ",
+        "é",
+        "\ud800",
+    ),
+    *("<tool_call>", "</tool_call>", "<function=", ">", "</function>", "<parameter=", "</parameter>", "[TOOL_CALLS]", "[ARGS]"),
+    *("<|python_tag|>", "[f(", ")]", "(", "```tool_code\n", "\n```", "<|channel|>", "<|message|>", "<|start|>", "<|end|>"),
+    *("to=functions.a", "analysis", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"),
+]
+SPOKEN = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=4), max_size=12).map("".join)
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=12)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=5,
 )
-def test_arguments_that_are_no_object_never_become_a_call(arguments, got):
-    """S51, S52."""
-    assert got in problem(f'<tool_call>{{"name": "delete", "arguments": {arguments}}}</tool_call>')
+NAMES = st.from_regex(r"[a-z]{1,6}_", fullmatch=True)
 
 
-def test_missing_fields_are_told():
-    """S52: a call without arguments is not one with empty arguments."""
-    assert "got None" in problem('<tool_call>{"name": "delete"}</tool_call>')
-    assert 'expected "name"' in problem('<tool_call>{"arguments": {}}</tool_call>')
-    assert "got list" in problem("<tool_call>[]</tool_call>")
-    assert "got 'and more'" in problem('<tool_call>{"name": "a", "arguments": {}} and more')
+def written(row):
+    return row["text"] or row.get("prefix", "") + row.get("unit", "") * row.get("times", 0) + row.get("suffix", "")
 
 
-@given(
-    st.lists(
-        st.one_of(
-            st.sampled_from(
-                ["<tool_call>", "</tool_call>", "<think>", "</think>", '{"name": "a", "arguments": ', "{", "}", '"', "\\"]
-            ),
-            st.text(max_size=5),
-        ),
-        max_size=12,
-    ).map("".join)
-)
-def test_parsing_never_raises_and_problems_are_one_bounded_line(text):
-    content, calls = parse_calls(text)
-    assert isinstance(content, str)
+def test_the_corpus_is_large_and_each_line_has_a_reason_of_its_own():
+    assert len(CORPUS) >= 200
+    assert len({(row["format"], row["reason"]) for row in CORPUS}) == len(CORPUS)
+    assert {row["format"] for row in CORPUS} == set(FORMATS)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_turn_of_the_corpus_comes_out_as_it_should(name):
+    """S44, S45, S46, S48, S49, S51, S52: nothing broken, cut, sketched in reasoning or without arguments becomes a call."""
+    for row in (row for row in CORPUS if row["format"] == name):
+        content, calls = parse_calls(written(row), 3, FORMATS[name], thinking=row.get("thinking", False))
+        assert (content, len(calls)) == (row["content"], len(row["calls"])), row["reason"]
+        assert [call.id for call in calls] == [f"call-3-{index}" for index in range(len(calls))]
+        for got, wanted in zip(calls, row["calls"], strict=True):
+            if isinstance(wanted, str):
+                assert isinstance(got, BadCall), row["reason"]
+                assert wanted.removeprefix("bad: ") in got.problem, row["reason"]
+                assert 0 < len(got.problem) <= MAX_PROBLEM_CHARS, row["reason"]
+            else:
+                assert got == ToolCall(got.id, *wanted), row["reason"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_turn_of_the_corpus_reads_the_same_letter_by_letter(name):
+    for row in (row for row in CORPUS if row["format"] == name and row["text"]):
+        thinking = row.get("thinking", False)
+        parser = TurnParser(FORMATS[name], thinking=thinking)
+        for letter in row["text"]:
+            parser.feed(letter)
+        assert parser.finish() == parse_calls(row["text"], 0, FORMATS[name], thinking=thinking), row["reason"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_cut_call_is_never_a_call(name):
+    """S48: of the turn's beginnings, none has a call that is not the whole one."""
+    call = ToolCall("call-0-0", "write", {"path": "a", "text": "b} )] </tool_call>"})
+    text = FORMATS[name].write([call])
+    for length in range(len(text)):
+        for got in parse_calls(text[:length], 0, FORMATS[name])[1]:
+            assert isinstance(got, BadCall) or got == call
+    assert parse_calls(text, 0, FORMATS[name])[1] == (call,)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMATS)
+@given(data=st.data())
+def test_any_text_is_read_without_an_error_and_in_any_pieces_alike(name, data):
+    """S44, S45: whatever a policy says, calls have ids of their own, and problems are one bounded line that a log can hold."""
+    text = data.draw(SPOKEN)
+    content, calls = parse_calls(text, 0, FORMATS[name])
     assert len({call.id for call in calls}) == len(calls)
     for call in calls:
         if isinstance(call, BadCall):
@@ -109,21 +106,64 @@ def test_parsing_never_raises_and_problems_are_one_bounded_line(text):
             assert "\n" not in call.problem
             call.problem.encode()
         else:
-            json.dumps(call.arguments).encode()
+            json.dumps(call.arguments, allow_nan=False).encode()
+    parser, place = TurnParser(FORMATS[name]), 0
+    for size in data.draw(st.lists(st.integers(0, 9), max_size=12)):
+        parser.feed(text[place : place + size])
+        place += size
+    parser.feed(text[place:])
+    assert parser.finish() == (content, calls)
 
 
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(codec="utf-8")),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner, max_size=3),
-    max_leaves=5,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["hermes", "llama_json", "mistral", "deepseek"])
+@given(many=st.lists(st.dictionaries(TEXT, JSON, max_size=3), min_size=1, max_size=3))
+def test_calls_with_any_arguments_are_read_back_as_written(name, many):
+    calls = tuple(ToolCall(f"call-0-{index}", "f", arguments) for index, arguments in enumerate(many))
+    assert parse_calls(FORMATS[name].write(calls), 0, FORMATS[name]) == ("", calls)
 
 
-@given(st.lists(st.dictionaries(st.text(st.characters(codec="utf-8")), JSON, max_size=3), max_size=3))
-def test_what_is_written_is_read_back(many):
-    text = "\n".join(write_call("f", arguments) for arguments in many)
-    assert [call.arguments for call in parse_calls(text)[1]] == many
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["pythonic", "gemma"])
+@given(many=st.lists(st.dictionaries(NAMES, JSON, max_size=3), min_size=1, max_size=3))
+def test_calls_with_python_names_are_read_back_as_written(name, many):
+    calls = tuple(ToolCall(f"call-0-{index}", "f", arguments) for index, arguments in enumerate(many))
+    assert parse_calls(FORMATS[name].write(calls), 0, FORMATS[name]) == ("", calls)
+
+
+@given(TEXT.filter(lambda text: text == text.strip("\n")), st.integers(), st.booleans(), st.lists(st.integers(), max_size=2))
+def test_texts_get_their_types_from_the_schema_of_the_tool(text, count, flag, items):
+    """Worked out by the schema, not by the look of the value: a number for a text stays text."""
+    schema = {"text": {"type": "string"}, "count": {"type": "integer"}, "flag": {"type": "boolean"}, "items": {"type": "array"}}
+    schema["maybe"] = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+    call = ToolCall("call-0-0", "f", {"text": text, "count": count, "flag": flag, "items": items, "maybe": None})
+    xml = FORMATS["xml"]
+    assert parse_calls(xml.write([call]), 0, xml, schemas={"f": {"properties": schema}})[1] == (call,)
+    digits = ToolCall("call-0-0", "f", {"text": "12", "count": "many"})
+    assert parse_calls(xml.write([digits]), 0, xml, schemas={"f": {"properties": schema}})[1] == (digits,)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_megabyte_takes_time_in_proportion_to_its_length(name):
+    """The largest turns a policy could say, whole and in pieces of seven characters; quadratic time would be minutes."""
+    call = FORMATS[name].write([ToolCall("", "f", {"text": 'a\n"}' * 200})])
+    for unit in (call, "<think>", "</think>", '{"name":', "<tool_call>", "[TOOL_CALLS]", "a "):
+        text = unit * (1_000_000 // len(unit))
+        started = time.process_time()
+        parse_calls(text, 0, FORMATS[name])
+        assert time.process_time() - started < 2.0, unit
+    parser, started = TurnParser(FORMATS[name]), time.process_time()
+    for place in range(0, len(text), 7):
+        parser.feed(text[place : place + 7])
+    parser.finish()
+    assert time.process_time() - started < 4.0
+
+
+def test_what_a_format_cannot_hold_is_refused():
+    with pytest.raises(ValueError, match="expected one call; got 2"):
+        FORMATS["harmony"].write([ToolCall("", "a", {}), ToolCall("", "b", {})])
+    with pytest.raises(ValueError, match=r"expected arguments named as Python names; got \['a b'\]"):
+        FORMATS["pythonic"].write([ToolCall("", "a", {"a b": 1})])
+    with pytest.raises(ValueError, match=r"expected a call format among harmony, .*; got 'yaml'"):
+        format_named("yaml")
