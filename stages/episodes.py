@@ -19,8 +19,9 @@ from stages.cancellation import cancel_requested, to_the_end
 from stages.envs.environment import Environment, opening_messages
 from stages.policy import Policy
 from stages.records import Episode, Message, Status, Task
-from stages.text.chat import Chat, ToolSpec
+from stages.text.chat import Chat, ToolSpec, reply_counter
 from stages.text.transcript import Transcript
+from stages.tools.context import set_tool_context
 
 
 class Episodes:
@@ -62,6 +63,7 @@ class Episodes:
             asyncio.CancelledError: somebody cancelled this attempt; the environment is closed first.
         """
         started = anyio.current_time()
+        set_tool_context(permit=context.permit, count_tokens=reply_counter(self._chat), attempt=context.attempt)
         transcript = Transcript()
         session = f"{context.node}/{'.'.join(map(str, context.path))}/{context.retry}/{context.attempt}"
         env: Environment | None = None

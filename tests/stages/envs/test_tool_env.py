@@ -1,11 +1,20 @@
 import asyncio
+from collections import Counter
+from contextlib import asynccontextmanager
 
+import anyio
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from flow.testing import run_virtual
 from stages.envs.tool_env import ToolEnv
 from stages.records import BadCall, Message, Status, Task, ToolCall
 from stages.tools.calculator import calculator_tool
+from stages.tools.context import tool_context_with
+from stages.tools.credentials import Credentials, RevokedError, revocations_in, revoke
 from stages.tools.function import FunctionTool
+from stages.tools.methods import MethodTools
 from stages.tools.tool import BrokenToolError
 
 TASK = Task("t", "2*3", "6")
@@ -136,3 +145,347 @@ def test_a_scorer_sees_the_task_and_what_was_said():
 def test_tools_of_one_name_are_refused():
     with pytest.raises(ValueError, match=r"names that differ; got \['calculator', 'calculator'\]"):
         ToolEnv([calculator_tool(), calculator_tool()])
+
+
+def asking(*names):
+    return Message("assistant", "", tuple(ToolCall(f"c{i}", name, {}) for i, name in enumerate(names)))
+
+
+def timed(seconds_of):
+    """Tools that take virtual seconds, and a list of when each began and ended."""
+    log = []
+
+    def tool(name, seconds):
+        async def work() -> str:
+            """Work."""
+            loop = asyncio.get_running_loop()
+            log.append((name, "begins", loop.time()))
+            await anyio.sleep(seconds)
+            log.append((name, "ends", loop.time()))
+            return name
+
+        return FunctionTool(work, name=name)
+
+    return [tool(name, seconds) for name, seconds in seconds_of.items()], log
+
+
+def seconds_of_a_turn(env, turn):
+    async def run():
+        await env.reset(TASK, KEY)
+        start = asyncio.get_running_loop().time()
+        reply = await env.step(turn)
+        return [message.content for message in reply.messages], asyncio.get_running_loop().time() - start
+
+    return run_virtual(run())
+
+
+def test_calls_run_one_after_another_unless_declared_parallel():
+    tools, _ = timed({"a": 3, "b": 2, "c": 1})
+    turn = asking("a", "b", "c")
+    assert seconds_of_a_turn(ToolEnv(tools), turn) == (["a", "b", "c"], pytest.approx(6))
+    assert seconds_of_a_turn(ToolEnv(tools, parallel=True), turn) == (["a", "b", "c"], pytest.approx(3))
+
+
+def test_a_call_that_is_not_parallel_waits_for_those_before_it_and_holds_those_behind():
+    """a and b take 3 s together, then write 2 s, then b and a again 3 s."""
+    tools, log = timed({"a": 3, "b": 1, "write": 2})
+    answers, seconds = seconds_of_a_turn(ToolEnv(tools, parallel=("a", "b")), asking("a", "b", "write", "b", "a"))
+    assert (answers, seconds) == (["a", "b", "write", "b", "a"], pytest.approx(8))
+    begun = [name for name, what, _ in log if what == "begins"]
+    assert begun == ["a", "b", "write", "b", "a"]
+
+
+def test_one_broken_tool_ends_its_neighbours_and_is_raised_alone():
+    ended = []
+
+    async def hang() -> None:
+        """Hang."""
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append("hang")
+
+    async def down() -> None:
+        """Be down."""
+        raise BrokenToolError("no connection")
+
+    env = ToolEnv([FunctionTool(hang), FunctionTool(down)], parallel=True)
+    with pytest.raises(BrokenToolError, match="no connection"):
+        play(env, asking("hang", "down", "hang"))
+    assert ended == ["hang", "hang"]
+
+
+def test_a_turn_that_is_cancelled_leaves_no_call_behind():
+    begun, ended = asyncio.Semaphore(0), []
+
+    async def hang() -> None:
+        """Hang."""
+        begun.release()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append(1)
+
+    async def run():
+        env = ToolEnv([FunctionTool(hang)], parallel=True)
+        await env.reset(TASK, KEY)
+        task = asyncio.create_task(env.step(asking("hang", "hang")))
+        await begun.acquire()
+        await begun.acquire()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    assert asyncio.run(run()) == set()
+    assert ended == [1, 1]
+
+
+class Counting:
+    """Counts its calls."""
+
+    def __init__(self):
+        self._count = 0
+
+    async def count(self) -> int:
+        """Count."""
+        self._count += 1
+        return self._count
+
+
+def test_a_toolset_is_opened_by_reset_and_closed_by_close_and_by_the_next_reset():
+    open_now = []
+
+    class Watched(MethodTools):
+        @asynccontextmanager
+        async def open(self, key):
+            open_now.append(key)
+            async with super().open(key) as tools:
+                yield tools
+            open_now.remove(key)
+
+    async def run():
+        env = ToolEnv([calculator_tool(), Watched(Counting)])
+        told = []
+        for key in ((0, 0, 0, 0), (0, 0, 0, 1)):
+            opening = await env.reset(TASK, key)
+            assert open_now == [key]
+            assert [tool.name for tool in opening.tools] == ["calculator", "count"]
+            for _ in range(2):
+                told.append((await env.step(asking("count"))).messages[0].content)
+        await env.close()
+        await env.close()
+        return told
+
+    assert asyncio.run(run()) == ["1", "2", "1", "2"]
+    assert open_now == []
+
+
+def test_a_toolset_is_closed_though_a_later_one_could_not_be_opened():
+    """S31."""
+    closed = []
+
+    class Closing(Counting):
+        def close(self):
+            closed.append(1)
+
+    def fail():
+        raise OSError("no room")
+
+    async def run():
+        env = ToolEnv([MethodTools(Closing), MethodTools(fail, of=Counting)])
+        with pytest.raises(OSError, match="no room"):
+            await env.reset(TASK, KEY)
+        await env.close()
+
+    asyncio.run(run())
+    assert closed == [1]
+
+
+def audited(env, *turns):
+    rows = []
+    with tool_context_with(audit=rows.append, attempt=2):
+        _, replies = play(env, *turns)
+    return rows, replies
+
+
+def test_every_call_leaves_an_audit_row():
+    async def fail() -> None:
+        """Fail."""
+        raise OSError("no")
+
+    turn = Message(
+        "assistant",
+        "",
+        (
+            BadCall("c0", "no JSON"),
+            ToolCall("c1", "erase", {"path": "x" * 999}),
+            *calls("1+1").calls,
+            ToolCall("c3", "fail", {}),
+        ),
+    )
+    rows, _ = audited(ToolEnv([calculator_tool(), FunctionTool(fail)], max_invalid=9), turn, asking("fail"))
+    assert [(row["turn"], row["call"], row["tool"], row["outcome"]) for row in rows] == [
+        (0, "c0", None, "invalid"),
+        (0, "c1", "erase", "invalid"),
+        (0, "c0", "calculator", "answer"),
+        (0, "c3", "fail", "failed"),
+        (1, "c0", "fail", "failed"),
+    ]
+    assert {(row["task"], row["birth"], row["member"], row["retry"], row["attempt"]) for row in rows} == {("t", 2, 3, 4, 2)}
+    assert rows[2]["arguments"] == '{"expression": "1+1"}'
+    assert len(rows[1]["arguments"]) == 500
+    assert all(row["credentials"] == [] and row["seconds"] >= 0 for row in rows)
+
+
+SECRET = "s3cr3t-7c1f"
+KEYS = Credentials({"search": SECRET, "mail": "m-5521"})
+
+
+class Searching:
+    """Uses a credential, and tells it to whoever asks."""
+
+    async def search(self) -> str:
+        """Search."""
+        self._key = KEYS.get("search")
+        return f"200 OK for {self._key}"
+
+    async def echo(self, text: str) -> str:
+        """Echo."""
+        raise OSError(f"{text} {self._key}")
+
+    async def break_down(self) -> None:
+        """Break."""
+        raise BrokenToolError(f"no answer at https://{self._key}@host")
+
+
+def test_a_secret_that_was_used_is_in_no_answer_no_audit_row_and_no_error():
+    env = ToolEnv([MethodTools(Searching)])
+    echo = Message("assistant", "", (ToolCall("c1", "echo", {"text": SECRET}),))
+    rows, replies = audited(env, asking("search"), echo)
+    assert [reply.messages[0].content for reply in replies] == [
+        "200 OK for [credential search]",
+        "error: [credential search] [credential search]",
+    ]
+    assert [row["credentials"] for row in rows] == [["search"], []]
+    assert SECRET not in repr(rows)
+    with pytest.raises(BrokenToolError, match=r"https://\[credential search\]@host") as broken:
+        play(ToolEnv([MethodTools(Searching)]), asking("search"), asking("break_down"))
+    assert broken.value.__cause__ is None
+    assert broken.value.__suppress_context__
+
+
+def test_a_revoked_credential_ends_the_episode_and_not_the_others(tmp_path):
+    with revocations_in(tmp_path):
+        revoke(tmp_path, "mail")
+        _, (reply,) = play(ToolEnv([MethodTools(Searching)]), asking("search"))
+        assert reply.messages[0].content == "200 OK for [credential search]"
+        revoke(tmp_path, "search")
+        with pytest.raises(RevokedError):
+            play(ToolEnv([MethodTools(Searching)]), asking("search"))
+
+
+def test_a_call_beside_too_many_invalid_ones_has_its_answer_and_later_ones_are_not_executed():
+    ran = []
+
+    async def act() -> str:
+        """Act."""
+        ran.append(1)
+        return "acted"
+
+    turn = Message(
+        "assistant", "", (*asking("act").calls, *(BadCall(f"b{i}", "no") for i in range(3)), ToolCall("c4", "act", {}))
+    )
+    _, (reply,) = play(ToolEnv([FunctionTool(act)], max_invalid=3), turn)
+    assert [message.content for message in reply.messages] == [
+        "acted", *["error: no"] * 3, "error: not executed: 3 invalid calls in a row",
+    ]  # fmt: skip
+    assert (reply.end, ran) == (Status.TRUNCATED_TURNS, [1])
+
+
+RAN = Counter()
+
+
+async def good(n: int) -> str:
+    """Answer."""
+    RAN["good"] += 1
+    return str(n) * 300
+
+
+async def slow(n: int) -> str:
+    """Answer after the deadline."""
+    await anyio.sleep(100)
+    return str(n)
+
+
+async def broken(n: int) -> str:
+    """Raise."""
+    raise OSError(f"{n}\udcff" * 300)
+
+
+async def itself(n: int) -> str:
+    """Cancel itself."""
+    raise asyncio.CancelledError
+
+
+KINDS = {
+    "good": ("good", {"n": 7}), "misfit": ("good", {"m": "x" * 300}), "slow": ("slow", {"n": 1}),
+    "broken": ("broken", {"n": 1}), "itself": ("itself", {"n": 1}), "unknown": ("y" * 300, {"n": 1}),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from([*KINDS, "bad"]), min_size=1, max_size=12), min_size=1, max_size=3),
+    st.one_of(st.booleans(), st.sets(st.sampled_from(["good", "slow", "broken", "itself"]))),
+    st.integers(1, 5),
+)
+def test_any_mixture_of_calls_gets_one_bounded_reply_each_under_its_own_id(turns, parallel, max_invalid):
+    """S44, S48, S49, S52, S53: only whole, valid calls are executed, and nothing runs after the end."""
+    limits = {"deadline_s": 5, "max_output_chars": 100}
+    tools = [FunctionTool(function, **limits) for function in (good, slow, broken, itself)]
+    env = ToolEnv(tools, parallel=parallel, max_invalid=max_invalid, max_calls_per_turn=9, max_reply_chars=150)
+    messages = [
+        Message(
+            "assistant",
+            "",
+            tuple(
+                BadCall(f"{turn}-{index}", "z" * 300) if kind == "bad" else ToolCall(f"{turn}-{index}", *KINDS[kind])
+                for index, kind in enumerate(kinds)
+            ),
+        )
+        for turn, kinds in enumerate(turns)
+    ]
+    RAN.clear()
+    rows = []
+
+    async def run():
+        await env.reset(TASK, KEY)
+        replies = []
+        for message in messages:
+            replies.append(await env.step(message))
+            if replies[-1].end is not None:
+                break
+        await env.close()
+        return replies
+
+    with tool_context_with(audit=rows.append):
+        replies = run_virtual(run())
+    for message, reply in zip(messages, replies, strict=False):
+        assert [answer.call_id for answer in reply.messages] == [call.id for call in message.calls]
+        assert max(len(answer.content) for answer in reply.messages) <= 150
+    answers = [answer for reply in replies for answer in reply.messages]
+    assert sum(answer.content.startswith("7" * 70) for answer in answers) == RAN["good"]
+    assert Counter(row["call"] for row in rows) == Counter(answer.call_id for answer in answers)
+    ends = longest_run([kind in ("misfit", "unknown", "bad") or i >= 9 for kinds in turns for i, kind in enumerate(kinds)])
+    assert (replies[-1].end is not None) == (ends >= max_invalid)
+
+
+def longest_run(invalid):
+    """Most invalid calls in a row."""
+    most = here = 0
+    for one in invalid:
+        here = here + 1 if one else 0
+        most = max(most, here)
+    return most
