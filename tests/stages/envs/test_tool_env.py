@@ -1,18 +1,13 @@
 import asyncio
-from collections import Counter
 from contextlib import asynccontextmanager
 
 import anyio
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from flow.testing import run_virtual
 from stages.envs.tool_env import ToolEnv
 from stages.records import BadCall, Message, Status, Task, ToolCall
 from stages.tools.calculator import calculator_tool
-from stages.tools.context import tool_context_with
-from stages.tools.credentials import Credentials, RevokedError, revocations_in, revoke
 from stages.tools.function import FunctionTool
 from stages.tools.methods import MethodTools
 from stages.tools.tool import BrokenToolError
@@ -302,89 +297,6 @@ def test_a_toolset_is_closed_though_a_later_one_could_not_be_opened():
     assert closed == [1]
 
 
-def audited(env, *turns):
-    rows = []
-    with tool_context_with(audit=rows.append, attempt=2):
-        _, replies = play(env, *turns)
-    return rows, replies
-
-
-def test_every_call_leaves_an_audit_row():
-    async def fail() -> None:
-        """Fail."""
-        raise OSError("no")
-
-    turn = Message(
-        "assistant",
-        "",
-        (
-            BadCall("c0", "no JSON"),
-            ToolCall("c1", "erase", {"path": "x" * 999}),
-            *calls("1+1").calls,
-            ToolCall("c3", "fail", {}),
-        ),
-    )
-    rows, _ = audited(ToolEnv([calculator_tool(), FunctionTool(fail)], max_invalid=9), turn, asking("fail"))
-    assert [(row["turn"], row["call"], row["tool"], row["outcome"]) for row in rows] == [
-        (0, "c0", None, "invalid"),
-        (0, "c1", "erase", "invalid"),
-        (0, "c0", "calculator", "answer"),
-        (0, "c3", "fail", "failed"),
-        (1, "c0", "fail", "failed"),
-    ]
-    assert {(row["task"], row["birth"], row["member"], row["retry"], row["attempt"]) for row in rows} == {("t", 2, 3, 4, 2)}
-    assert rows[2]["arguments"] == '{"expression": "1+1"}'
-    assert len(rows[1]["arguments"]) == 500
-    assert all(row["credentials"] == [] and row["seconds"] >= 0 for row in rows)
-
-
-SECRET = "s3cr3t-7c1f"
-KEYS = Credentials({"search": SECRET, "mail": "m-5521"})
-
-
-class Searching:
-    """Uses a credential, and tells it to whoever asks."""
-
-    async def search(self) -> str:
-        """Search."""
-        self._key = KEYS.get("search")
-        return f"200 OK for {self._key}"
-
-    async def echo(self, text: str) -> str:
-        """Echo."""
-        raise OSError(f"{text} {self._key}")
-
-    async def break_down(self) -> None:
-        """Break."""
-        raise BrokenToolError(f"no answer at https://{self._key}@host")
-
-
-def test_a_secret_that_was_used_is_in_no_answer_no_audit_row_and_no_error():
-    env = ToolEnv([MethodTools(Searching)])
-    echo = Message("assistant", "", (ToolCall("c1", "echo", {"text": SECRET}),))
-    rows, replies = audited(env, asking("search"), echo)
-    assert [reply.messages[0].content for reply in replies] == [
-        "200 OK for [credential search]",
-        "error: [credential search] [credential search]",
-    ]
-    assert [row["credentials"] for row in rows] == [["search"], []]
-    assert SECRET not in repr(rows)
-    with pytest.raises(BrokenToolError, match=r"https://\[credential search\]@host") as broken:
-        play(ToolEnv([MethodTools(Searching)]), asking("search"), asking("break_down"))
-    assert broken.value.__cause__ is None
-    assert broken.value.__suppress_context__
-
-
-def test_a_revoked_credential_ends_the_episode_and_not_the_others(tmp_path):
-    with revocations_in(tmp_path):
-        revoke(tmp_path, "mail")
-        _, (reply,) = play(ToolEnv([MethodTools(Searching)]), asking("search"))
-        assert reply.messages[0].content == "200 OK for [credential search]"
-        revoke(tmp_path, "search")
-        with pytest.raises(RevokedError):
-            play(ToolEnv([MethodTools(Searching)]), asking("search"))
-
-
 def test_a_call_beside_too_many_invalid_ones_has_its_answer_and_later_ones_are_not_executed():
     ran = []
 
@@ -401,91 +313,3 @@ def test_a_call_beside_too_many_invalid_ones_has_its_answer_and_later_ones_are_n
         "acted", *["error: no"] * 3, "error: not executed: 3 invalid calls in a row",
     ]  # fmt: skip
     assert (reply.end, ran) == (Status.TRUNCATED_TURNS, [1])
-
-
-RAN = Counter()
-
-
-async def good(n: int) -> str:
-    """Answer."""
-    RAN["good"] += 1
-    return str(n) * 300
-
-
-async def slow(n: int) -> str:
-    """Answer after the deadline."""
-    await anyio.sleep(100)
-    return str(n)
-
-
-async def broken(n: int) -> str:
-    """Raise."""
-    raise OSError(f"{n}\udcff" * 300)
-
-
-async def itself(n: int) -> str:
-    """Cancel itself."""
-    raise asyncio.CancelledError
-
-
-KINDS = {
-    "good": ("good", {"n": 7}), "misfit": ("good", {"m": "x" * 300}), "slow": ("slow", {"n": 1}),
-    "broken": ("broken", {"n": 1}), "itself": ("itself", {"n": 1}), "unknown": ("y" * 300, {"n": 1}),
-}  # fmt: skip
-
-
-@pytest.mark.slow
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.lists(st.sampled_from([*KINDS, "bad"]), min_size=1, max_size=12), min_size=1, max_size=3),
-    st.one_of(st.booleans(), st.sets(st.sampled_from(["good", "slow", "broken", "itself"]))),
-    st.integers(1, 5),
-)
-def test_any_mixture_of_calls_gets_one_bounded_reply_each_under_its_own_id(turns, parallel, max_invalid):
-    """S44, S48, S49, S52, S53: only whole, valid calls are executed, and nothing runs after the end."""
-    limits = {"deadline_s": 5, "max_output_chars": 100}
-    tools = [FunctionTool(function, **limits) for function in (good, slow, broken, itself)]
-    env = ToolEnv(tools, parallel=parallel, max_invalid=max_invalid, max_calls_per_turn=9, max_reply_chars=150)
-    messages = [
-        Message(
-            "assistant",
-            "",
-            tuple(
-                BadCall(f"{turn}-{index}", "z" * 300) if kind == "bad" else ToolCall(f"{turn}-{index}", *KINDS[kind])
-                for index, kind in enumerate(kinds)
-            ),
-        )
-        for turn, kinds in enumerate(turns)
-    ]
-    RAN.clear()
-    rows = []
-
-    async def run():
-        await env.reset(TASK, KEY)
-        replies = []
-        for message in messages:
-            replies.append(await env.step(message))
-            if replies[-1].end is not None:
-                break
-        await env.close()
-        return replies
-
-    with tool_context_with(audit=rows.append):
-        replies = run_virtual(run())
-    for message, reply in zip(messages, replies, strict=False):
-        assert [answer.call_id for answer in reply.messages] == [call.id for call in message.calls]
-        assert max(len(answer.content) for answer in reply.messages) <= 150
-    answers = [answer for reply in replies for answer in reply.messages]
-    assert sum(answer.content.startswith("7" * 70) for answer in answers) == RAN["good"]
-    assert Counter(row["call"] for row in rows) == Counter(answer.call_id for answer in answers)
-    ends = longest_run([kind in ("misfit", "unknown", "bad") or i >= 9 for kinds in turns for i, kind in enumerate(kinds)])
-    assert (replies[-1].end is not None) == (ends >= max_invalid)
-
-
-def longest_run(invalid):
-    """Most invalid calls in a row."""
-    most = here = 0
-    for one in invalid:
-        here = here + 1 if one else 0
-        most = max(most, here)
-    return most
