@@ -1,7 +1,8 @@
 """Runs one program apart from the rest of the machine, and dies with everything it started. A script, not a module to import.
 
-``sandbox.py`` starts it with a JSON object of settings as its only argument, or with ``probe`` to be told what this machine can
-keep apart. It needs nothing but the standard library, since it runs without the packages of its parent.
+``sandbox.py`` starts it with a JSON object of settings as its only argument, or with ``probe`` to be told what this machine
+can keep apart. ``mcp_session.py`` has it isolate nothing and only see to the end. It needs nothing but the standard library,
+since it runs without the packages of its parent.
 
 Where the kernel grants namespaces to anybody, the program has a network without a way out, sees no other process, cannot write
 outside of its folder, and an init process of its own, at whose death the kernel kills all others. Elsewhere this process adopts
@@ -43,7 +44,7 @@ def main(argument: str) -> NoReturn:
     _die_with_parent(signal.SIGTERM, settings["parent"])
     signal.signal(signal.SIGTERM, lambda *_: _end(128 + signal.SIGTERM))
     _prctl(_SET_CHILD_SUBREAPER, 1)
-    apart = _apart()
+    apart = _apart() if settings["isolate"] else set[str]()
     child = os.fork()
     if child == 0:
         _run_apart(settings, apart)
@@ -58,10 +59,11 @@ def _run_apart(settings: dict[str, Any], apart: set[str]) -> NoReturn:
         _closed_to_writes(settings["scratch"], settings["root"])
     if "processes" in apart and (child := os.fork()):
         os._exit(_status_of(child))
-    _limit(settings["limits"])
-    _prctl(_SET_NO_NEW_PRIVILEGES, 1)
-    os.chdir(settings["scratch"])
-    os.execve(settings["command"][0], settings["command"], dict(os.environ))
+    if settings["isolate"]:
+        _limit(settings["limits"])
+        _prctl(_SET_NO_NEW_PRIVILEGES, 1)
+        os.chdir(settings["scratch"])
+    os.execvp(settings["command"][0], settings["command"])
 
 
 def _apart() -> set[str]:

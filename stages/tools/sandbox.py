@@ -28,7 +28,8 @@ import pydantic
 from stages.cancellation import to_the_end
 from stages.tools.scratch import MARK, kill_marked, new_folder, remove
 
-_LAUNCHER = Path(__file__).with_name("launcher.py")
+LAUNCHER = Path(__file__).with_name("launcher.py")
+"""The script that starts programs."""
 _PAUSE_S = 0.01
 _GRACE_S = 1.0
 """For a launcher without namespaces to kill what it started, before it is killed itself."""
@@ -115,7 +116,7 @@ class Sandbox:
         settings = json.dumps(_settings(self._config, self.folder, command))
         starting = asyncio.ensure_future(
             asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", str(_LAUNCHER), settings),
+                *(sys.executable, "-I", "-S", str(LAUNCHER), settings),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -210,7 +211,7 @@ _NOT_ISOLATED = {
 def isolated() -> frozenset[str]:
     """What this machine lets us keep apart: of network, processes and writes."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-I", "-S", str(_LAUNCHER), "probe"]
+        command = [sys.executable, "-I", "-S", str(LAUNCHER), "probe"]
         told = subprocess.run(command, cwd=folder, env={}, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     return frozenset(json.loads(told.stdout) if told.returncode == 0 and told.stdout else ())
 
@@ -227,7 +228,14 @@ def _settings(config: SandboxConfig, folder: Path, command: Sequence[str]) -> di
     if "processes" in isolated():
         limits["RLIMIT_NPROC"] = config.max_processes
     scratch, root = str(folder), str(folder.parent)
-    return {"parent": os.getpid(), "scratch": scratch, "root": root, "limits": limits, "command": list(command)}
+    return {
+        "parent": os.getpid(),
+        "isolate": True,
+        "scratch": scratch,
+        "root": root,
+        "limits": limits,
+        "command": list(command),
+    }
 
 
 def _environment(folder: Path) -> dict[str, str]:
