@@ -68,7 +68,8 @@ class Episodes:
             LookupError: the graph has no pool of the name.
         """
         started = anyio.current_time()
-        set_tool_context(permit=context.permit, count_tokens=reply_counter(self._chat), attempt=context.attempt)
+        count_tokens = reply_counter(self._chat)
+        set_tool_context(permit=context.permit, span=context.span, count_tokens=count_tokens, attempt=context.attempt)
         transcript = Transcript()
         session = f"{context.node}/{'.'.join(map(str, context.path))}/{context.retry}/{context.attempt}"
         env: Environment | None = None

@@ -65,7 +65,7 @@ class AuditedCalls:
 
     async def _called(self, tool: Tool, call: ToolCall, key: tuple[int, ...], uses: dict[str, str]) -> ToolAnswer:
         try:
-            with uses_into(uses):
+            with uses_into(uses), tool_context().span(tool.name, call=call.id):
                 return await tool.call(call.arguments, key)
         except asyncio.CancelledError:
             if cancel_requested():
