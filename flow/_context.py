@@ -26,7 +26,7 @@ class Desk:
 
     node: str
     read: Callable[[], Versioned[Any]]
-    permit: Callable[[str, int], AbstractAsyncContextManager[None]]
+    permit: Callable[[Mapping[str, int]], AbstractAsyncContextManager[None]]
     span: Callable[[str, Mapping[str, Any]], AbstractContextManager[None]]
     report: Callable[[Mapping[str, Any]], None]
     remote: Callable[[int, str, Mapping[str, Any], float, bool], None] = lambda task, name, args, at_s, begins: None
@@ -95,12 +95,19 @@ class Context(msgspec.Struct, eq=False):
         """
         return self._desk.read()
 
-    def permit(self, pool: str, units: int = 1) -> AbstractAsyncContextManager[None]:
+    def permit(self, pool: str | Mapping[str, int], units: int = 1) -> AbstractAsyncContextManager[None]:
         """Hold units of a pool for a part of the work: ``async with context.permit("sandbox"): ...``.
 
-        The wait shows as pool wait. Take one pool at a time, and await nothing inside that needs another.
+        The wait shows as pool wait. Await nothing inside that needs another pool: what needs several asks for all at once.
+
+        Args:
+            pool: name of a pool, or of a rate, whose start is drawn and not given back; or units by name, granted all at once.
+            units: how many, where ``pool`` is a name.
+
+        Raises:
+            LookupError: on entry; the graph has no such pool, or fewer units in all.
         """
-        return self._desk.permit(pool, units)
+        return self._desk.permit({pool: units} if isinstance(pool, str) else pool)
 
     def span(self, name: str, **args: Any) -> AbstractContextManager[None]:
         """A slice in the trace, inside the slice of this attempt. Free when nobody listens."""

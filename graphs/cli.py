@@ -1,4 +1,4 @@
-"""The command line: ``headrace run | check | draw | eval | chat | export``.
+"""The command line: ``headrace run | check | draw | eval | chat | export | revoke``.
 
 Exit status 2 for anything the user can mend before work starts.
 
@@ -40,6 +40,8 @@ from graphs.saved import evaluation_of, saved_config, saved_entry, understood
 from graphs.view import View
 from stages.models.lora import trained
 from stages.rollout.verify import verify_sync
+from stages.tools.audit import AUDIT_FILE, used_credentials
+from stages.tools.credentials import revoke
 
 USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a typed dataflow graph
 
@@ -50,6 +52,7 @@ USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a t
   headrace eval RUN [--section.field value ...]     evaluate the weights a run saved
   headrace chat MODEL [--temperature value ...]     talk with a model, or with what a run learned
   headrace export RUN [--out FOLDER]                write what a run learned as a Hugging Face folder
+  headrace revoke RUN NAME                          take a credential back from a run's tools, at once
 
 MODEL is a Hugging Face folder, a .gguf file, OWNER/NAME of the Hub, or a RUN, the folder of a run.
 NAME is one of the following, or path/to/file.py:function for a function of your own that returns a graph or a program.
@@ -83,6 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "eval": _eval,
         "chat": _chat,
         "export": _export,
+        "revoke": _revoke,
     }
     command = commands.get(given[0])
     if command is None:
@@ -232,6 +236,17 @@ def _export(arguments: list[str]) -> Work:
         _print(f"written: {folder}\nload it with {loading_line(folder)}")
 
     return work
+
+
+def _revoke(arguments: list[str]) -> None:
+    if len(arguments) != 2:
+        raise ValueError(f"expected a run and the name of a credential; got {' '.join(arguments)}; headrace revoke RUN NAME")
+    run, name = Path(arguments[0]), arguments[1]
+    revoke(run, name)
+    _print(f"revoked: {name}, for every use from now on")
+    used = used_credentials(run / AUDIT_FILE)
+    if name not in used:
+        _print(f"warning: no call of this run has used it so far; used were {', '.join(sorted(used)) or 'none'}")
 
 
 def _program(command: str, arguments: list[str]) -> tuple[Program, Options]:

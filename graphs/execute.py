@@ -5,6 +5,7 @@ What interrupts do is in ``interrupts``.
 
 import asyncio
 import contextlib
+import functools
 import gc
 import resource
 import time
@@ -21,6 +22,9 @@ from graphs.summary import of_phase
 from graphs.versions import versions
 from graphs.view import View
 from stages.episodes import check_tasks
+from stages.tools.audit import AUDIT_FILE, AuditLog
+from stages.tools.context import tool_context_with
+from stages.tools.credentials import revocations_in
 
 Prepared = Sequence[tuple[Phase, Plan]]
 
@@ -100,6 +104,8 @@ class _Execution:
         with interruptible(lambda: self._run):
             async with contextlib.AsyncExitStack() as stack:
                 recorder = stack.enter_context(PerfettoWriter(self._folder.path / "run.pftrace"))
+                self._audit = stack.enter_context(AuditLog(self._folder.path / AUDIT_FILE))
+                stack.enter_context(revocations_in(self._folder.path))
                 await self._open(stack, recorder)
                 self._summary["versions"] = versions(self._program)
                 for phase, plan in plans:
@@ -128,7 +134,8 @@ class _Execution:
         await phase.prepare()
         self._run = run
         try:
-            with self._view.showing(phase, run):
+            audit = functools.partial(self._audit.write, phase=phase.name)
+            with self._view.showing(phase, run), tool_context_with(audit=audit):
                 outcome = await run.finish()
         finally:
             self._run = None

@@ -19,8 +19,9 @@ from stages.cancellation import cancel_requested, to_the_end
 from stages.envs.environment import Environment, opening_messages
 from stages.policy import Policy
 from stages.records import Episode, Message, Status, Task
-from stages.text.chat import Chat, ToolSpec
+from stages.text.chat import Chat, ToolSpec, reply_counter
 from stages.text.transcript import Transcript
+from stages.tools.context import set_tool_context
 
 
 class Episodes:
@@ -67,6 +68,8 @@ class Episodes:
             LookupError: the graph has no pool of the name.
         """
         started = anyio.current_time()
+        count_tokens = reply_counter(self._chat)
+        set_tool_context(permit=context.permit, span=context.span, count_tokens=count_tokens, attempt=context.attempt)
         transcript = Transcript()
         session = f"{context.node}/{'.'.join(map(str, context.path))}/{context.retry}/{context.attempt}"
         env: Environment | None = None

@@ -108,7 +108,7 @@ class Clerk:
     async def _hold(self, context: Context, asked: Ask) -> None:
         """Hold a permit until it is given back, which cancels this."""
         try:
-            async with context.permit(asked.pool, asked.units):
+            async with context.permit(asked.needs):
                 self._say(Granted(asked.ask), b"")
                 await asyncio.get_running_loop().create_future()
         except Exception as error:

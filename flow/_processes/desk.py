@@ -68,9 +68,9 @@ class ChildDesk:
         return newest
 
     @asynccontextmanager
-    async def _permit(self, pool: str, units: int) -> AsyncGenerator[None]:
+    async def _permit(self, needs: Mapping[str, int]) -> AsyncGenerator[None]:
         ask, answer = self._expect()
-        self._say(Ask(ask, pool, units))
+        self._say(Ask(ask, dict(needs)))
         try:
             await asyncio.wrap_future(answer)
             yield

@@ -113,8 +113,7 @@ class Ask(Message, frozen=True, tag=14):
     """A permit is wanted."""
 
     ask: int
-    pool: str
-    units: int
+    needs: dict[str, int]
 
 
 class Return(Message, frozen=True, tag=15):

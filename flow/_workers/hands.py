@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -192,23 +192,25 @@ class Hands:
         return Versioned(cell.value, cell.version)
 
     @asynccontextmanager
-    async def _permit(self, pool: str, units: int) -> AsyncGenerator[None]:
-        if units > self.state.pools.sizes.get(pool, 0):
-            have = self.state.pools.sizes.get(pool)
-            raise LookupError(
-                f"stage '{self.node.spec.name}' asks for {units} of pool '{pool}', which "
-                f"{'does not exist' if have is None else f'has {have}'}; declare it with Graph(..., pools=...)"
-            )
+    async def _permit(self, needs: Mapping[str, int]) -> AsyncGenerator[None]:
+        pools = self.state.pools
+        for name, units in needs.items():
+            if name not in pools.rates and units > pools.sizes.get(name, 0):
+                have = pools.sizes.get(name)
+                raise LookupError(
+                    f"stage '{self.node.spec.name}' asks for {units} of pool '{name}', which "
+                    f"{'does not exist' if have is None else f'has {have}'}; declare it with Graph(..., pools=...)"
+                )
         parker = Parker(self.lane)
-        request = self.state.pools.request({pool: units}, self.node.depth, parker)
+        request = pools.request(needs, self.node.depth, parker)
         try:
             if not request.granted:
-                with self.lane.waiting_inside("pool", pool):
+                with self.lane.waiting_inside("pool", " and ".join(needs)):
                     while not request.granted:
                         await parker.wait()
             yield
         finally:
-            self.state.pools.release(request)
+            pools.release(request)
 
 
 def is_awaitable(value: Any) -> bool:

@@ -39,7 +39,7 @@ def context(
     """
 
     @asynccontextmanager
-    async def permit(pool: str, units: int) -> AsyncGenerator[None]:
+    async def permit(needs: Mapping[str, int]) -> AsyncGenerator[None]:
         yield
 
     @contextmanager

@@ -5,7 +5,7 @@ a turn, ``extend`` gives the ids of everything between the end of that turn and 
 the ids that are trained are the ids that were sampled. Called by agents and by ``Demonstrate``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -116,3 +116,16 @@ class Chat(Protocol):
 def call_id(turn: int, index: int) -> str:
     """Id of the call at a place of a turn: unique within its episode and the same in every run."""
     return f"call-{turn}-{index}"
+
+
+def reply_counter(chat: Chat) -> Callable[[str], int]:
+    """Counts the tokens that a text takes in a tool's reply, those of the template around it left out."""
+
+    def count(text: str) -> int:
+        return _reply_length(chat, text) - _reply_length(chat, "")
+
+    return count
+
+
+def _reply_length(chat: Chat, text: str) -> int:
+    return len(chat.extend([Message("tool", text, call_id=call_id(0, 0))]))

@@ -2,11 +2,13 @@
 
 A model can only learn from what it reads, so a wrong argument, an exception and a missed deadline are all answers. Two things
 are not: a cancellation that somebody asked for, and ``BrokenToolError``, by which a tool says that its outcome would say
-nothing about the policy. Tools made of plain functions are in ``function.py``.
+nothing about the policy. Tools made of plain functions are in ``function.py``,
+of classes with a state in ``methods.py``.
 """
 
-from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -55,19 +57,34 @@ class Tool(Protocol):
         ...
 
 
+@runtime_checkable
+class Toolset(Protocol):
+    """Tools that have something of their own for each episode: state, a process, a connection."""
+
+    def open(self, key: tuple[int, int, int, int]) -> AbstractAsyncContextManager[Sequence[Tool]]:
+        """The tools of one episode, entered when it begins. Leaving frees all they took, also where entering was cancelled.
+
+        It may be entered in one task and left in another, so no cancel scope may stay open in between.
+
+        Args:
+            key: (seed, birth, member, retry) of the episode.
+        """
+        ...
+
+
 def failure(reason: str) -> ToolAnswer:
     """An answer that tells the model what went wrong in the tool."""
     return ToolAnswer(f"error: {reason}", "failed")
 
 
 def bounded(text: str, max_chars: int) -> str:
-    """The text, or its beginning and how long it was.
+    """The text, or its beginning and how long it was. What no file could hold, a lone surrogate, becomes ``?``.
 
     Args:
         text: what a tool gave.
-        max_chars: bound in characters (not tokens; the token budget of an episode holds besides).
+        max_chars: bound in characters; ``limits.py`` has the one in tokens.
     """
-    if len(text) <= max_chars:
-        return text
-    note = f" [cut: {len(text)} characters]"
-    return text[: max(0, max_chars - len(note))] + note[:max_chars]
+    if len(text) > max_chars:
+        note = f" [cut: {len(text)} characters]"
+        text = text[: max(0, max_chars - len(note))] + note[:max_chars]
+    return text.encode(errors="replace").decode()

@@ -191,7 +191,7 @@ def test_waits_are_spans_and_times_are_kept():
     spans = []
     stage = episodes(ScriptedPolicy(CALL, ANSWER), env=lambda: Watched([tool]))
     episode = asyncio.run(stage(TASK, context(spans)))
-    assert spans == ["setup", "model", "tool", "model", "tool", "score"]
+    assert spans == ["setup", "model", "tool", "calculator", "model", "tool", "score"]
     assert 0.02 <= episode.turns[0].tool_s <= episode.seconds
     assert episode.turns[0].model_s >= 0
 

@@ -1,7 +1,7 @@
 """What a stage in a process asks of the run while it works: identity, the cell, permits, rows, spans."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -88,7 +88,8 @@ class Pool:
         self.change = asyncio.Condition()
 
     @asynccontextmanager
-    async def permit(self, pool: str, units: int) -> AsyncGenerator[None]:
+    async def permit(self, needs: Mapping[str, int]) -> AsyncGenerator[None]:
+        ((pool, units),) = needs.items()
         async with self.change:
             await self.change.wait_for(lambda: self.free >= units)
             self.free -= units
@@ -143,7 +144,8 @@ def test_a_permit_comes_back_whatever_ends_the_attempt(runner, acting, end):
 
 def test_a_permit_that_is_refused_raises_in_the_stage(runner, acting):
     @asynccontextmanager
-    async def refuse(pool: str, units: int) -> AsyncGenerator[None]:
+    async def refuse(needs: Mapping[str, int]) -> AsyncGenerator[None]:
+        ((pool, units),) = needs.items()
         raise LookupError(f"{units} of pool '{pool}', which has 1")
         yield
 

@@ -13,14 +13,14 @@ END_S = 10_000.0
 """Virtual seconds no test needs."""
 
 
-def line(work, count=6, pools=None, sink=None, **settings) -> tuple[Graph, list]:
+def line(work, count=6, pools=None, sink=None, rates=None, **settings) -> tuple[Graph, list]:
     """Numbers through one stage into a list."""
     got: list = []
 
     def keep(value: object, context: Context) -> None:
         got.append(value)
 
-    graph = Graph("line", pools=pools)
+    graph = Graph("line", pools=pools, rates=rates)
     source, stage = graph.source("source", range(count)), graph.stage("stage", work, **settings)
     _ = source >> stage >> graph.sink("sink", sink or keep)
     return graph, got
@@ -78,6 +78,30 @@ def test_a_permit_for_a_part_of_the_work_is_given_back_after_a_failure():
     assert sorted(got) == [0, 2, 3]
     assert summary.seconds == pytest.approx(4)
     assert summary.nodes["stage"].shares["pool"] > 0
+
+
+def test_a_permit_may_be_of_a_pool_and_a_rate_at_once():
+    """Two units of 1.5 s, two starts a second: starts at 0, 0.5, then as units come back, at 1.5 and 2, and again."""
+    started: list[float] = []
+
+    async def work(value: int, context: Context) -> int:
+        async with context.permit({"sandbox": 1, "search": 1}):
+            started.append(asyncio.get_running_loop().time())
+            await asyncio.sleep(1.5)
+        return value
+
+    graph, _ = line(work, pools={"sandbox": 2}, rates={"search": 2}, workers=6)
+    finish(graph)
+    assert [time - started[0] for time in started] == pytest.approx([0, 0.5, 1.5, 2, 3, 3.5])
+
+
+def test_a_permit_of_a_rate_alone_is_a_start_that_is_not_given_back():
+    async def work(value: int, context: Context) -> int:
+        async with context.permit("search"):
+            return value
+
+    graph, _ = line(work, count=5, rates={"search": 4}, workers=5)
+    assert finish(graph).seconds == pytest.approx(1)
 
 
 def test_a_permit_nobody_can_have_is_an_error_at_once():

@@ -1,11 +1,15 @@
 import asyncio
+from contextlib import asynccontextmanager
 
+import anyio
 import pytest
 
+from flow.testing import run_virtual
 from stages.envs.tool_env import ToolEnv
 from stages.records import BadCall, Message, Status, Task, ToolCall
 from stages.tools.calculator import calculator_tool
 from stages.tools.function import FunctionTool
+from stages.tools.methods import MethodTools
 from stages.tools.tool import BrokenToolError
 
 TASK = Task("t", "2*3", "6")
@@ -136,3 +140,176 @@ def test_a_scorer_sees_the_task_and_what_was_said():
 def test_tools_of_one_name_are_refused():
     with pytest.raises(ValueError, match=r"names that differ; got \['calculator', 'calculator'\]"):
         ToolEnv([calculator_tool(), calculator_tool()])
+
+
+def asking(*names):
+    return Message("assistant", "", tuple(ToolCall(f"c{i}", name, {}) for i, name in enumerate(names)))
+
+
+def timed(seconds_of):
+    """Tools that take virtual seconds, and a list of when each began and ended."""
+    log = []
+
+    def tool(name, seconds):
+        async def work() -> str:
+            """Work."""
+            loop = asyncio.get_running_loop()
+            log.append((name, "begins", loop.time()))
+            await anyio.sleep(seconds)
+            log.append((name, "ends", loop.time()))
+            return name
+
+        return FunctionTool(work, name=name)
+
+    return [tool(name, seconds) for name, seconds in seconds_of.items()], log
+
+
+def seconds_of_a_turn(env, turn):
+    async def run():
+        await env.reset(TASK, KEY)
+        start = asyncio.get_running_loop().time()
+        reply = await env.step(turn)
+        return [message.content for message in reply.messages], asyncio.get_running_loop().time() - start
+
+    return run_virtual(run())
+
+
+def test_calls_run_one_after_another_unless_declared_parallel():
+    tools, _ = timed({"a": 3, "b": 2, "c": 1})
+    turn = asking("a", "b", "c")
+    assert seconds_of_a_turn(ToolEnv(tools), turn) == (["a", "b", "c"], pytest.approx(6))
+    assert seconds_of_a_turn(ToolEnv(tools, parallel=True), turn) == (["a", "b", "c"], pytest.approx(3))
+
+
+def test_a_call_that_is_not_parallel_waits_for_those_before_it_and_holds_those_behind():
+    """a and b take 3 s together, then write 2 s, then b and a again 3 s."""
+    tools, log = timed({"a": 3, "b": 1, "write": 2})
+    answers, seconds = seconds_of_a_turn(ToolEnv(tools, parallel=("a", "b")), asking("a", "b", "write", "b", "a"))
+    assert (answers, seconds) == (["a", "b", "write", "b", "a"], pytest.approx(8))
+    begun = [name for name, what, _ in log if what == "begins"]
+    assert begun == ["a", "b", "write", "b", "a"]
+
+
+def test_one_broken_tool_ends_its_neighbours_and_is_raised_alone():
+    ended = []
+
+    async def hang() -> None:
+        """Hang."""
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append("hang")
+
+    async def down() -> None:
+        """Be down."""
+        raise BrokenToolError("no connection")
+
+    env = ToolEnv([FunctionTool(hang), FunctionTool(down)], parallel=True)
+    with pytest.raises(BrokenToolError, match="no connection"):
+        play(env, asking("hang", "down", "hang"))
+    assert ended == ["hang", "hang"]
+
+
+def test_a_turn_that_is_cancelled_leaves_no_call_behind():
+    begun, ended = asyncio.Semaphore(0), []
+
+    async def hang() -> None:
+        """Hang."""
+        begun.release()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append(1)
+
+    async def run():
+        env = ToolEnv([FunctionTool(hang)], parallel=True)
+        await env.reset(TASK, KEY)
+        task = asyncio.create_task(env.step(asking("hang", "hang")))
+        await begun.acquire()
+        await begun.acquire()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    assert asyncio.run(run()) == set()
+    assert ended == [1, 1]
+
+
+class Counting:
+    """Counts its calls."""
+
+    def __init__(self):
+        self._count = 0
+
+    async def count(self) -> int:
+        """Count."""
+        self._count += 1
+        return self._count
+
+
+def test_a_toolset_is_opened_by_reset_and_closed_by_close_and_by_the_next_reset():
+    open_now = []
+
+    class Watched(MethodTools):
+        @asynccontextmanager
+        async def open(self, key):
+            open_now.append(key)
+            async with super().open(key) as tools:
+                yield tools
+            open_now.remove(key)
+
+    async def run():
+        env = ToolEnv([calculator_tool(), Watched(Counting)])
+        told = []
+        for key in ((0, 0, 0, 0), (0, 0, 0, 1)):
+            opening = await env.reset(TASK, key)
+            assert open_now == [key]
+            assert [tool.name for tool in opening.tools] == ["calculator", "count"]
+            for _ in range(2):
+                told.append((await env.step(asking("count"))).messages[0].content)
+        await env.close()
+        await env.close()
+        return told
+
+    assert asyncio.run(run()) == ["1", "2", "1", "2"]
+    assert open_now == []
+
+
+def test_a_toolset_is_closed_though_a_later_one_could_not_be_opened():
+    """S31."""
+    closed = []
+
+    class Closing(Counting):
+        def close(self):
+            closed.append(1)
+
+    def fail():
+        raise OSError("no room")
+
+    async def run():
+        env = ToolEnv([MethodTools(Closing), MethodTools(fail, of=Counting)])
+        with pytest.raises(OSError, match="no room"):
+            await env.reset(TASK, KEY)
+        await env.close()
+
+    asyncio.run(run())
+    assert closed == [1]
+
+
+def test_a_call_beside_too_many_invalid_ones_has_its_answer_and_later_ones_are_not_executed():
+    ran = []
+
+    async def act() -> str:
+        """Act."""
+        ran.append(1)
+        return "acted"
+
+    turn = Message(
+        "assistant", "", (*asking("act").calls, *(BadCall(f"b{i}", "no") for i in range(3)), ToolCall("c4", "act", {}))
+    )
+    _, (reply,) = play(ToolEnv([FunctionTool(act)], max_invalid=3), turn)
+    assert [message.content for message in reply.messages] == [
+        "acted", *["error: no"] * 3, "error: not executed: 3 invalid calls in a row",
+    ]  # fmt: skip
+    assert (reply.end, ran) == (Status.TRUNCATED_TURNS, [1])

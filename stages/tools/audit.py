@@ -1,0 +1,90 @@
+"""The audit log of a run: one row for each tool call, written by a thread so that no disk holds up the loop.
+
+A row says who called what, under which credentials, for how long and with what outcome, never a secret. It is on disk a moment
+after the call, so a killed run has all but its last rows.
+"""
+
+import datetime
+import queue
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import msgspec
+
+AUDIT_FILE = "audit.jsonl"
+"""Its name in the folder of a run."""
+MAX_WAITING = 10_000
+"""Rows that may wait for the disk. A call waits with its row beyond that: none is lost."""
+
+
+class AuditLog:
+    """Writes rows to a file, made when the first one comes. A context manager: leaving writes all that wait.
+
+    Args:
+        path: of the file; rows are added to one that is there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._rows: queue.Queue[Mapping[str, Any] | None] = queue.Queue(MAX_WAITING)
+        self._thread: threading.Thread | None = None
+        self._error: OSError | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._thread is not None:
+            self._rows.put(None)
+            self._thread.join()
+        if self._error is not None and error is None:
+            raise self._error
+
+    def write(self, row: Mapping[str, Any], **more: Any) -> None:
+        """Add a row of values that JSON can hold, with the time before it and more after that.
+
+        Raises:
+            OSError: an earlier row could not be written. Calls that leave no row are not to be made.
+        """
+        if self._error is not None:
+            raise OSError(f"the audit log cannot be written: {self._error}") from self._error
+        if self._thread is None:
+            # Not a daemon's end but ours: leaving joins it. A daemon all the same, so that a crash is not held up.
+            self._thread = threading.Thread(target=self._write_all, name="audit log", daemon=True)
+            self._thread.start()
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        self._rows.put({"time": now, **more, **row})
+
+    def _write_all(self) -> None:
+        try:
+            with self._path.open("ab") as file:
+                self._write_to(file)
+        except OSError as error:
+            self._error = error
+            while self._rows.get() is not None:
+                pass
+
+    def _write_to(self, file: BinaryIO) -> None:
+        while (row := self._rows.get()) is not None:
+            file.write(msgspec.json.encode(row) + b"\n")
+            if self._rows.empty():
+                file.flush()
+
+
+def used_credentials(path: Path) -> set[str]:
+    """Names of the credentials that the calls of an audit log have used; none where there is no log."""
+    if not path.exists():
+        return set()
+    with path.open("rb") as file:
+        # The last row of a killed run may be cut.
+        return {name for line in file if line.endswith(b"\n") for name in _CREDENTIALS.decode(line).credentials}
+
+
+class _Used(msgspec.Struct):
+    credentials: list[str] = []
+
+
+_CREDENTIALS = msgspec.json.Decoder(_Used)

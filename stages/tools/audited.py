@@ -1,0 +1,94 @@
+"""The calls of one episode: each is made once, leaves one audit row, and gives no secret away.
+
+Not the audit log, which is the run's (``audit.py``), and not the rules of what is called, which are the environment's.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+
+from stages.cancellation import cancel_requested
+from stages.records import BadCall, Task, ToolCall
+from stages.tools.context import tool_context
+from stages.tools.credentials import blanked, uses_into
+from stages.tools.tool import BrokenToolError, Tool, ToolAnswer, bounded, failure
+
+MAX_ARGUMENTS_CHARS = 500
+
+
+class AuditedCalls:
+    """Makes the calls of one episode.
+
+    Attributes:
+        secrets: secrets used in the episode so far, by name; blanked out of every answer and error.
+    """
+
+    def __init__(self, task: Task, key: tuple[int, int, int, int], max_reply_chars: int):
+        """Begin an episode.
+
+        Args:
+            task: what the episode is about.
+            key: (seed, birth, member, retry).
+            max_reply_chars: longest answer, in characters.
+        """
+        self.secrets: dict[str, str] = {}
+        self._task = task
+        self._key = key
+        self._max_reply_chars = max_reply_chars
+
+    async def make(self, tool: Tool, call: ToolCall, turn: int, index: int) -> ToolAnswer:
+        """Make a call.
+
+        Raises:
+            Exception: what the tool raised, its text without secrets.
+        """
+        uses: dict[str, str] = {}
+        outcome, started = "cancelled", anyio.current_time()
+        try:
+            answer = await self._called(tool, call, (*self._key, turn, index), uses)
+            outcome = answer.outcome
+            return ToolAnswer(bounded(blanked(answer.text, self.secrets), self._max_reply_chars), answer.outcome)
+        except Exception as error:
+            outcome = "broken" if isinstance(error, BrokenToolError) else "raised"
+            raise
+        finally:
+            self._told(call, turn, outcome, anyio.current_time() - started, uses)
+
+    def refuse(self, call: ToolCall | BadCall, turn: int, problem: str, outcome: str = "invalid") -> ToolAnswer:
+        """Answer a call that is not made."""
+        self._told(call, turn, outcome, 0.0, {})
+        text = bounded(f"error: {problem}", self._max_reply_chars)
+        return ToolAnswer(text, "invalid" if outcome == "invalid" else "failed")
+
+    async def _called(self, tool: Tool, call: ToolCall, key: tuple[int, ...], uses: dict[str, str]) -> ToolAnswer:
+        try:
+            with uses_into(uses), tool_context().span(tool.name, call=call.id):
+                return await tool.call(call.arguments, key)
+        except asyncio.CancelledError:
+            if cancel_requested():
+                raise
+            return failure("the call was cancelled")
+        except Exception as error:
+            text = blanked(str(error), self.secrets | uses)
+            if text == str(error):
+                raise
+            # Of another type where it is not one of ours: who knows what else the original carries.
+            kind = BrokenToolError if isinstance(error, BrokenToolError) else RuntimeError
+            raise kind(text) from None
+        finally:
+            self.secrets |= uses
+
+    def _told(self, call: ToolCall | BadCall, turn: int, outcome: str, seconds: float, uses: Mapping[str, str]) -> None:
+        context, (_, birth, member, retry) = tool_context(), self._key
+        row: dict[str, Any] = {"task": self._task.id, "birth": birth, "member": member, "retry": retry}
+        row |= {"attempt": context.attempt, "turn": turn, "call": call.id}
+        row |= {"tool": None, "arguments": None} if isinstance(call, BadCall) else self._of(call)
+        row |= {"credentials": sorted(uses), "outcome": outcome, "seconds": seconds}
+        context.audit(row)
+
+    def _of(self, call: ToolCall) -> dict[str, Any]:
+        arguments = blanked(json.dumps(call.arguments, ensure_ascii=False, default=str), self.secrets)
+        return {"tool": bounded(call.name, 64), "arguments": bounded(arguments, MAX_ARGUMENTS_CHARS)}

@@ -1,0 +1,74 @@
+"""What the calls of a tool have of the run around them: permits, the size of text in tokens, the audit log.
+
+A context variable, since a tool is a plain function whose arguments are the model's. The run sets where audit rows go, the
+episode stage sets the rest; where nobody did, as in a test of a tool alone, permits are granted at once and nothing is told.
+Threads that a call runs in see it too.
+"""
+
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any
+
+
+@contextlib.asynccontextmanager
+async def _at_once(needs: Mapping[str, int]) -> AsyncGenerator[None]:
+    yield
+
+
+@contextlib.contextmanager
+def _unseen(name: str, **args: Any) -> Generator[None]:
+    yield
+
+
+def _untold(row: Mapping[str, Any]) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class ToolContext:
+    """The surroundings of a call.
+
+    Attributes:
+        permit: holds units of pools and draws starts of rates, by name, all at once.
+        span: a slice in the trace, by name, with details.
+        count_tokens: tokens that a text takes in a tool's reply; ``None`` where no format of conversations is known.
+        audit: takes one row for each call.
+        attempt: executions of the episode before, after a cancel or a crash.
+    """
+
+    permit: Callable[[Mapping[str, int]], AbstractAsyncContextManager[None]] = _at_once
+    span: Callable[..., AbstractContextManager[None]] = _unseen
+    count_tokens: Callable[[str], int] | None = None
+    audit: Callable[[Mapping[str, Any]], None] = _untold
+    attempt: int = 0
+
+
+_ALONE = ToolContext()
+_CURRENT: ContextVar[ToolContext] = ContextVar("tool context")
+
+
+def tool_context() -> ToolContext:
+    """The surroundings of the running task."""
+    return _CURRENT.get(_ALONE)
+
+
+def set_tool_context(**changes: Any) -> None:
+    """Change the surroundings for the rest of the running task, and of the tasks and threads it starts from now on.
+
+    Args:
+        changes: fields of ``ToolContext``.
+    """
+    _CURRENT.set(replace(tool_context(), **changes))
+
+
+@contextlib.contextmanager
+def tool_context_with(**changes: Any) -> Generator[None]:
+    """Change the surroundings for a block. Arguments as of ``set_tool_context``."""
+    token = _CURRENT.set(replace(tool_context(), **changes))
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)

@@ -1,0 +1,223 @@
+"""Named secrets for tools: given one by one, shown nowhere, taken back at any time.
+
+A tool is handed the ``Credentials`` it needs and no others, and asks for a secret at each use. They are in no record: their
+``repr`` has names only, they cannot be pickled, and ``ToolEnv`` blanks out of answers and errors every secret that its episode
+has used. A credential is revoked for one run by a file in that run's folder, which is looked for at each use, so that it takes
+effect at once and needs nobody's cooperation. What was derived from a secret, such as a token in base64, is not recognised.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, Self
+
+import anyio
+
+from stages.tools.tool import BrokenToolError
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+FOLDER = "revoked"
+LOOK_S = 0.1
+"""Seconds between two looks of a use that asked to be cut off."""
+
+
+class RevokedError(BrokenToolError):
+    """A credential was revoked: the episode ends as ``tool_error``, since that says nothing about the policy."""
+
+    def __init__(self, name: str):
+        super().__init__(f"the credential {name} was revoked")
+
+
+class Credentials:
+    """Secrets by name."""
+
+    def __init__(self, secrets: Mapping[str, str]):
+        """Keep secrets.
+
+        Args:
+            secrets: by name; names are made of letters, digits, ``.``, ``_`` and ``-``.
+
+        Raises:
+            ValueError: a name is not such, or a secret is empty; says no secret.
+        """
+        wrong = [name for name in secrets if not NAME.fullmatch(name)]
+        empty = [name for name, secret in secrets.items() if not secret]
+        if wrong or empty:
+            raise ValueError(
+                f"expected names of letters, digits and ._- with secrets that are not empty; got the names {wrong} and empty "
+                f"secrets of {empty}, in Credentials(secrets); rename them, or set the secrets"
+            )
+        self._secrets = dict(secrets)
+
+    @classmethod
+    def from_environment(cls, **variables: str) -> Self:
+        """Read environment variables: ``Credentials.from_environment(search="SEARCH_API_KEY")``.
+
+        Args:
+            variables: name of the variable by name of the credential.
+
+        Raises:
+            LookupError: names all variables that are not set.
+        """
+        absent = [variable for variable in variables.values() if not os.environ.get(variable)]
+        if absent:
+            raise LookupError(
+                f"expected environment variables with secrets; got none for {', '.join(absent)}, in "
+                "Credentials.from_environment; set them before the run"
+            )
+        return cls({name: os.environ[variable] for name, variable in variables.items()})
+
+    @classmethod
+    def from_file(cls, path: Path) -> Self:
+        """Read a JSON file, an object of secrets by name, that nobody but its owner may read.
+
+        Raises:
+            PermissionError: others may read it.
+            ValueError: it is no such object; says nothing of what is in it.
+        """
+        if path.stat().st_mode & 0o077:
+            raise PermissionError(f"expected a file only its owner may read; got {path}, which others may; chmod 600 {path}")
+        try:
+            secrets = json.loads(path.read_bytes())
+        except ValueError:
+            secrets = None
+        if not isinstance(secrets, dict) or not all(isinstance(secret, str) for secret in secrets.values()):
+            raise ValueError(
+                f'expected a JSON object of texts by name, such as {{"search": "..."}}; got something else, in {path}; '
+                "rewrite it"
+            )
+        return cls(secrets)
+
+    def only(self, *names: str) -> Self:
+        """These and no others: what a tool is to be handed.
+
+        Raises:
+            LookupError: names all that are not here.
+        """
+        absent = [name for name in names if name not in self._secrets]
+        if absent:
+            raise _absent(absent, self.names)
+        return type(self)({name: self._secrets[name] for name in names})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all, in order."""
+        return tuple(sorted(self._secrets))
+
+    def get(self, name: str) -> str:
+        """A secret, to be used now and kept by nobody.
+
+        Raises:
+            LookupError: it is not among these.
+            RevokedError: it was revoked in this run.
+        """
+        if name not in self._secrets:
+            raise _absent([name], self.names)
+        if revoked(name):
+            raise RevokedError(name)
+        secret = self._secrets[name]
+        uses = _USES.get(None)
+        if uses is not None:
+            uses[name] = secret
+        return secret
+
+    @contextlib.asynccontextmanager
+    async def held(self, name: str) -> AsyncGenerator[str]:
+        """A secret for a use that lasts: ``async with credentials.held("search") as secret: ...``, cut off when it is revoked.
+
+        Raises:
+            LookupError: it is not among these.
+            RevokedError: it was revoked in this run, before or meanwhile.
+        """
+        secret = self.get(name)
+        with anyio.CancelScope() as scope:
+            watch = asyncio.create_task(_cut_off(scope, name))
+            try:
+                yield secret
+            finally:
+                watch.cancel()
+        if scope.cancelled_caught:
+            raise RevokedError(name)
+
+    def __repr__(self) -> str:
+        return f"Credentials({', '.join(self.names)})"
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"expected nothing that holds secrets; got {self!r}, in a pickle; make the credentials where they are used"
+        )
+
+
+async def _cut_off(scope: anyio.CancelScope, name: str) -> None:
+    # A file, which another program makes, so there is nothing to be woken by.
+    while not revoked(name):  # noqa: ASYNC110
+        await asyncio.sleep(LOOK_S)
+    scope.cancel()
+
+
+def _absent(names: list[str], known: tuple[str, ...]) -> LookupError:
+    return LookupError(
+        f"expected credentials among {', '.join(known) or 'none'}; got {', '.join(names)}, in Credentials; "
+        "hand the tool those it needs"
+    )
+
+
+_FOLDER: ContextVar[Path] = ContextVar("folder of revocations")
+_USES: ContextVar[dict[str, str]] = ContextVar("uses of credentials")
+
+
+@contextlib.contextmanager
+def revocations_in(run: Path) -> Generator[None]:
+    """Heed, in a block, what is revoked for the run with this folder."""
+    token = _FOLDER.set(run / FOLDER)
+    try:
+        yield
+    finally:
+        _FOLDER.reset(token)
+
+
+@contextlib.contextmanager
+def uses_into(uses: dict[str, str]) -> Generator[None]:
+    """Write down, in a block and in tasks and threads started in it, each secret that is used, by its name."""
+    token = _USES.set(uses)
+    try:
+        yield
+    finally:
+        _USES.reset(token)
+
+
+def revoked(name: str) -> bool:
+    """Whether a credential was revoked for the run under way."""
+    folder = _FOLDER.get(None)
+    return folder is not None and (folder / name).exists()
+
+
+def revoke(run: Path, name: str) -> None:
+    """Revoke a credential for a run, whether it is under way or will be resumed.
+
+    Args:
+        run: the run's folder.
+        name: of the credential.
+
+    Raises:
+        ValueError: no credential can have this name.
+        NotADirectoryError: there is no such folder.
+    """
+    if not NAME.fullmatch(name):
+        raise ValueError(f"expected a name of letters, digits and ._-; got '{name}', in revoke(run, name); correct it")
+    if not run.is_dir():
+        raise NotADirectoryError(f"expected the folder of a run; got '{run}', which is none; name it as it was printed")
+    (run / FOLDER).mkdir(exist_ok=True)
+    (run / FOLDER / name).touch()
+
+
+def blanked(text: str, secrets: Mapping[str, str]) -> str:
+    """The text with the name of a credential in place of its secret, longest first, since one may lie in another."""
+    for name, secret in sorted(secrets.items(), key=lambda item: -len(item[1])):
+        text = text.replace(secret, f"[credential {name}]")
+    return text

@@ -1,0 +1,47 @@
+import asyncio
+
+import pytest
+
+from stages.tools.python import PythonTools
+
+KEY = (0, 0, 0, 0)
+
+
+@pytest.mark.slow
+def test_a_program_is_run_and_answered_with_what_it_printed():
+    async def run():
+        async with PythonTools(max_output_chars=400).open(KEY) as (tool,):
+            kept = await tool.call({"code": "open('note', 'w').write('kept')"}, (0,))
+            codes = ["print(6 * 7)", "1 / 0", "print(open('note').read())", "print('x' * 10**6)"]
+            return [kept, *[await tool.call({"code": code}, (0,)) for code in codes], await tool.call({"cod": ""}, (0,))]
+
+    kept, six, error, note, long, invalid = asyncio.run(run())
+    assert kept.text == "(nothing was printed)"
+    assert (six.text, six.outcome) == ("42\n", "answer")
+    assert error.text.startswith(
+        'exit status 1\nTraceback (most recent call last):\n  File "~/main.py", line 1, in <module>\n    1 / 0'
+    )
+    assert note.text == "kept\n"
+    assert len(long.text) == 400
+    assert long.text.endswith("characters]")
+    assert invalid.outcome == "invalid"
+
+
+@pytest.mark.slow
+def test_a_program_past_its_deadline_is_killed_and_answered():
+    """S29."""
+
+    async def run():
+        async with PythonTools(deadline_s=0.5).open(KEY) as (tool,):
+            late = await tool.call({"code": "import time; print('begun', flush=True); time.sleep(600)"}, (0,))
+            return late, await tool.call({"code": "import os; print(len(os.listdir()))"}, (0,))
+
+    late, after = asyncio.run(run())
+    assert (late.text, late.outcome) == ("error: no answer within 0.5 s", "failed")
+    assert after.text == "1\n"
+
+
+def test_the_model_is_shown_one_tool():
+    (spec,) = PythonTools().specs
+    assert spec.name == "python"
+    assert spec.parameters["required"] == ["code"]
