@@ -91,6 +91,7 @@ def tokenizer_of(name):
 
 TOKENIZERS = {name: tokenizer_of(name) for name in MARKS}
 CHATS = {name: TemplateChat(tokenizer) for name, tokenizer in TOKENIZERS.items()}
+FORKING = {name: TemplateChat(tokenizer, history="fork") for name, tokenizer in TOKENIZERS.items()}
 TEXT = st.text(st.sampled_from("ab the\né日😀{}\"\\<>'[]|:"), max_size=12)
 CALL = st.builds(lambda text, number: {"text": text, "number": number}, TEXT.map(str.strip), st.integers(0, 99))
 ROUND = st.tuples(TEXT.map(str.strip), TEXT) | st.lists(st.tuples(CALL, TEXT), min_size=1, max_size=2)
@@ -145,16 +146,19 @@ def rendered(name, messages):
     return ids if begin is None or ids[0] == begin else [begin, *ids]
 
 
-def held(name, first, system, rounds):
+def held(chat, name, opening, rounds):
     """A conversation as an agent holds it: the transcript, and what was sampled."""
-    chat, transcript, sampled = CHATS[name], Transcript(), []
-    opening = asked(name, first, system)
+    transcript, sampled = Transcript(), []
     transcript.give(chat.open(opening, []), opening)
     for turn, each in enumerate(rounds):
         ids, said, replies = spoken(name, turn, each)
         sampled.append(ids)
         transcript.sample(np.array(ids), np.full(len(ids), -0.5), np.full(len(ids), turn), said, "stop", 0.0)
-        transcript.give(chat.extend(replies, closed=ids[-1] in chat.stop_ids, said=said), replies)
+        context = chat.fork(transcript, replies, [])
+        if context is None:
+            transcript.give(chat.extend(replies, closed=ids[-1] in chat.stop_ids, said=said), replies)
+        else:
+            transcript.fork(context, replies)
     return transcript, sampled
 
 
@@ -175,8 +179,22 @@ def test_spans_joined_are_the_rendering_of_the_whole_conversation(name, first, s
     """
     if "replies" in CHATS[name].rewrites:
         rounds = [each for each in rounds if isinstance(each, tuple)] + [each for each in rounds if isinstance(each, list)][:1]
-    transcript, _ = held(name, first, system, rounds)
+    transcript, _ = held(CHATS[name], name, asked(name, first, system), rounds)
     assert transcript.ids().tolist() == rendered(name, transcript.messages)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MARKS)
+@given(first=TEXT, rounds=st.lists(ROUND, max_size=3), system=TEXT)
+def test_a_chat_that_forks_reads_what_the_template_writes_and_trains_what_was_sampled(name, first, system, rounds):
+    """S56: after each turn the context is the rendering of the whole conversation, to the letter, for every template."""
+    opening = [*([Message("system", system)] if system else []), Message("user", first)]
+    transcript, sampled = held(FORKING[name], name, opening, rounds)
+    chat = CHATS[name]
+    assert chat.decode(transcript.row_ids()) == chat.decode(rendered(name, transcript.messages))
+    assert [transcript.ids()[span.start : span.stop].tolist() for span in transcript.turns] == sampled
+    if not chat.rewrites:
+        assert transcript.forks == ()
 
 
 @pytest.mark.slow
