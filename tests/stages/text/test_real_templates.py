@@ -288,3 +288,36 @@ def test_a_reply_names_its_tool_where_the_template_does():
     assert chat.decode(chat.extend([Message("tool", "4", call_id="a")], said=said)) == text
     odd = Message("assistant", "", (ToolCall("a", "x<|end|>", {}),))
     assert "functions.unknown " in chat.decode(chat.extend([Message("tool", "4", call_id="a")], said=odd))
+
+
+@pytest.mark.parametrize(
+    ("name", "turn", "left"),
+    [
+        ("qwen3", "<think>\nhm\n</think>\n\n42<|im_end|>", "42"),
+        ("deepseek_r1", "hm\n</think>\n\n42<｜end▁of▁sentence｜>", "\n\n42"),
+        ("gpt_oss", "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>42<|return|>", "42"),
+    ],
+)
+def test_dropped_reasoning_stays_where_ids_are_appended_and_goes_where_the_chat_forks(name, turn, left):
+    """S56: the declared policy is followed; either way what was sampled is trained as sampled."""
+    ids = np.array(TOKENIZERS[name].encode(turn, add_special_tokens=False))
+    reply, opening = [Message("user", "more")], [Message("user", "6*7")]
+    for chat, forks in ((CHATS[name], False), (FORKING[name], True)):
+        transcript = Transcript()
+        transcript.give(chat.open(opening, []), opening)
+        transcript.sample(ids, np.zeros(len(ids)), np.zeros(len(ids)), chat.read(ids), "stop", 0.0)
+        context = chat.fork(transcript, reply, [])
+        assert (context is not None) == forks
+    without = [{"role": "user", "content": "6*7"}, {"role": "assistant", "content": left}, {"role": "user", "content": "more"}]
+    assert context.tolist() == TOKENIZERS[name].apply_chat_template(without, add_generation_prompt=True, return_dict=False)
+
+
+def test_reasoning_stays_between_a_call_and_its_reply():
+    """S56: Qwen3's template drops it once a user speaks, not before; so there is nothing to fork for."""
+    chat = FORKING["qwen3"]
+    text = '<think>\nhm\n</think>\n\n<tool_call>\n{"name": "calc", "arguments": {"x": "6*7"}}\n</tool_call><|im_end|>'
+    ids, opening = np.array(TOKENIZERS["qwen3"].encode(text, add_special_tokens=False)), [Message("user", "6*7")]
+    transcript = Transcript()
+    transcript.give(chat.open(opening, [calculator_tool()]), opening)
+    transcript.sample(ids, np.zeros(len(ids)), np.zeros(len(ids)), chat.read(ids), "stop", 0.0)
+    assert chat.fork(transcript, [Message("tool", "42", call_id="call-0-0")], [calculator_tool()]) is None
