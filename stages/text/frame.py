@@ -127,10 +127,11 @@ class Frame:
         self.end = self._end_of([ASKED, said, ASKED_AGAIN], SAID, prompt=True)
         self.last_end = self._end_of([ASKED, said], SAID, prompt=False)
         self.call_end, self._num_call_ends, self.parallel = self.end, 1, False
-        if style is not None:
+        said_calls = style is not None and _accepts(rendering, self._answered(1), 1)
+        self.knows_tools = said_calls or _accepts(rendering, [ASKED, said, *_tools(1)], 1)
+        if said_calls:
             self.call_end, self._num_call_ends = self._call_end(self._answered(1))
-            self.parallel = _accepts(rendering, self._answered(2))
-        self.knows_tools = self._shows_replies()
+            self.parallel = _accepts(rendering, self._answered(2), 2)
         self._check_seam([ASKED, said, ASKED_AGAIN], SAID, self.end)
 
     def after_text(self, replies: Sequence[Written]) -> list[int]:
@@ -157,19 +158,9 @@ class Frame:
         messages = [ASKED, self._style.written(_marked(names if self.parallel else names[:1])), *replies]
         return self._behind(self._rendering.text(messages, prompt=True), _CALLED, self.call_end, self._num_call_ends)
 
-    def _shows_replies(self) -> bool:
-        """Whether a tool's reply to a turn of text is in the rendering: some templates leave it out without a word."""
-        reply = {"role": "tool", "content": ANSWERED, "tool_call_id": wire_id(0), "name": _NAME}
-        try:
-            return ANSWERED in self._rendering.text([ASKED, {"role": "assistant", "content": SAID}, reply], prompt=True)
-        except TemplateRefusal:
-            return False
-
     def _answered(self, count: int) -> list[Written]:
         assert self._style is not None
-        calls = _marked([_NAME] * count)
-        tools = [{"role": "tool", "content": ANSWERED, "tool_call_id": wire_id(n), "name": _NAME} for n in range(count)]
-        return [ASKED, self._style.written(calls), *tools]
+        return [ASKED, self._style.written(_marked([_NAME] * count)), *_tools(count)]
 
     def _behind(self, text: str, word: str, end: int, count: int) -> list[int]:
         """Ids behind the ``count``-th end token behind a word."""
@@ -230,9 +221,14 @@ def _marked(names: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
     return [(name, {"hotel": _CALLED if index + 1 == len(names) else "x"}) for index, name in enumerate(names)]
 
 
-def _accepts(rendering: Rendering, messages: Sequence[Written]) -> bool:
+def _tools(count: int) -> list[Written]:
+    return [{"role": "tool", "content": ANSWERED, "tool_call_id": wire_id(n), "name": _NAME} for n in range(count)]
+
+
+def _accepts(rendering: Rendering, messages: Sequence[Written], replies: int) -> bool:
+    """Whether the template writes the last call, and so many replies: some leave out what they do not know without a word."""
     try:
         text = rendering.text(messages, prompt=True)
     except TemplateRefusal:
         return False
-    return _CALLED in text and text.count(ANSWERED) == 2
+    return (_CALLED in text or SAID in text) and text.count(ANSWERED) == replies

@@ -7,7 +7,6 @@ and otherwise from what was there. docs/templates.md tells which templates rewri
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,20 +16,17 @@ from stages.records import Message, ToolCall
 from stages.text.calls import FORMATS, CallFormat, format_named, parse_calls
 from stages.text.chat import ToolSpec
 from stages.text.formats.scan import THINK_CLOSE, THINK_OPEN
-from stages.text.frame import Frame, learn_calls, wire_id
+from stages.text.frame import Frame, learn_calls
 from stages.text.rendering import Rendering, TemplateRefusal, Written
 from stages.text.rewriting import find_rewrites
 from stages.text.transcript import Transcript
+from stages.text.written import Writer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 _TOOL = {"type": "function", "function": {"name": "foxtrot", "description": "golf", "parameters": {"type": "object"}}}
 _ASKED: Written = {"role": "user", "content": "alpha"}
-_PLAIN_NAME = re.compile(r"[\w.-]{1,64}")
-_THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
-_FENCES = {"gemma": ("```tool_output\n", "\n```")}
-"""What stands around a tool's reply that goes into a user message; others take Hermes' tags."""
 
 
 class TemplateChat:
@@ -62,6 +58,7 @@ class TemplateChat:
         formats = tuple(FORMATS.values()) if calls is None else (format_named(calls),)
         learned = learn_calls(self._rendering, formats)
         self._style, self.call_format, verbatim = learned or (None, format_named(calls or "hermes"), True)
+        self._writer = Writer(self._style, self.call_format)
         self._frame = Frame(self._rendering, self._style)
         ends = (self._frame.end, self._frame.last_end, self._frame.call_end, *also_stop)
         self.stop_ids = tuple(dict.fromkeys(ends))
@@ -82,14 +79,14 @@ class TemplateChat:
 
         Where the template writes no begin token and the tokenizer's own rule adds one, it is added once.
         """
-        return np.array(self._opened([self._written(message) for message in messages], tools), np.int32)
+        return np.array(self._opened(messages, {}, tools), np.int32)
 
     def write(self, message: Message) -> np.ndarray:
         """See ``Chat.write``: as the template writes the turn, where it keeps all that is said in it."""
         if message.role != "assistant":
             raise ValueError(f"expected an assistant message; got role {message.role!r}, in TemplateChat.write; use extend")
         end = self._frame.call_end if message.calls else self._frame.last_end
-        plain = self._plain(message)
+        plain = self._writer.plain(message)
         rendered = self._rendered_turn(message, end)
         if rendered is None and self._thinking:
             # The prompt has opened reasoning already.
@@ -103,38 +100,31 @@ class TemplateChat:
         A template that knows no tools, or no two messages of a user in a row, gets the replies in one user message.
         """
         tools = [reply for reply in replies if reply.role == "tool"]
-        others = [reply for reply in replies if reply.role != "tool"]
         called = self._style is not None and bool(tools)
         end = [] if closed else [self._frame.call_end if called else self._frame.end]
-        names = _names(tools, said)
-        written = [_tool_reply(reply, name, index) for index, (reply, name) in enumerate(zip(tools, names, strict=True))]
-        written += [{"role": reply.role, "content": reply.content} for reply in others]
         try:
-            if tools and not called and not self._frame.knows_tools:
+            if tools and not self._frame.knows_tools:
                 raise TemplateRefusal("it does not know messages of tools")
-            ids = self._frame.after_calls(names, written) if called else self._frame.after_text(written)
+            ordered = self._writer.replies([*tools, *(reply for reply in replies if reply.role != "tool")], said)
+            names = self._writer.names(tools, said)
+            ids = self._frame.after_calls(names, ordered) if called else self._frame.after_text(ordered)
         except TemplateRefusal:
             ids = self._folded(replies)
         return np.array([*end, *ids], np.int32)
 
     def fork(self, transcript: Transcript, replies: Sequence[Message], tools: Sequence[ToolSpec]) -> np.ndarray | None:
-        """See ``Chat.fork``."""
+        """See ``Chat.fork``. A history that the template refuses is appended to."""
         if self._history == "append" or not self.rewrites:
             return None
-        spoken = {index: self._rendering.decode(self._without_stop(ids)) for index, ids in transcript.spoken()}
-        history = [self._remembered(message, spoken.get(index)) for index, message in enumerate(transcript.messages)]
-        called = transcript.messages[-1]
-        numbered = [reply for reply in replies if reply.role == "tool"]
-        names = dict(zip([reply.call_id for reply in numbered], _names(numbered, called), strict=True))
-        for index, reply in enumerate(replies):
-            tool = reply.role == "tool"
-            history.append(_tool_reply(reply, names[reply.call_id], index) if tool else self._written(reply))
+        raw = {index: self._rendering.decode(self._without_stop(ids)) for index, ids in transcript.spoken()}
         try:
-            ids = self._opened(history, tools)
-        except (TemplateRefusal, ValueError):
+            ids = self._opened([*transcript.messages, *replies], raw, tools)
+        except ValueError:
             return None
-        seen = self._rendering.decode(transcript.row_ids())
-        return None if self._rendering.decode(ids).startswith(seen) else np.array(ids, np.int32)
+        closed = transcript.last_id in self.stop_ids
+        appended = self.extend(replies, closed=closed, said=transcript.messages[-1])
+        goes_on = self._rendering.decode(np.concatenate([transcript.row_ids(), appended]))
+        return None if self._rendering.decode(ids) == goes_on else np.array(ids, np.int32)
 
     def read(self, ids: np.ndarray, turn: int = 0, tools: Sequence[ToolSpec] = ()) -> Message:
         """See ``Chat.read``."""
@@ -150,50 +140,25 @@ class TemplateChat:
     def _without_stop(self, ids: np.ndarray) -> np.ndarray:
         return ids[:-1] if len(ids) and int(ids[-1]) in self.stop_ids else ids
 
-    def _opened(self, written: list[Written], tools: Sequence[ToolSpec]) -> list[int]:
+    def _opened(self, messages: Sequence[Message], raw: Mapping[int, str], tools: Sequence[ToolSpec]) -> list[int]:
         specs = [{"type": "function", "function": _function(tool)} for tool in tools]
+        written = self._writer.history(messages, raw, fold=not self._frame.knows_tools)
         if specs and not self._shows_tools:
             written, specs = _described(written, specs, self.call_format), []
         try:
             text = self._rendering.text(written, specs, prompt=True)
         except TemplateRefusal as error:
             raise ValueError(
-                f"expected messages that the chat template can write; got roles {[each['role'] for each in written]}, on which "
+                f"expected messages that the chat template can write; got roles {[each.role for each in messages]}, on which "
                 f"it says {error}, in TemplateChat over {self._rendering.name}; rewrite the messages, or use another template"
             ) from error
         return self._rendering.begun(self._rendering.encode(text))
-
-    def _plain(self, message: Message) -> str:
-        calls = [call for call in message.calls if isinstance(call, ToolCall)]
-        if len(calls) != len(message.calls):
-            raise ValueError(f"expected calls that can be written; got {message.calls}, in TemplateChat; remove the bad call")
-        written = self.call_format.write(calls) if calls else ""
-        return "\n".join(part for part in (message.content, written) if part)
-
-    def _written(self, message: Message) -> Written:
-        if message.role != "assistant":
-            return {"role": message.role, "content": message.content}
-        thought = _THOUGHT.match(message.content)
-        content = message.content[thought.end() :] if thought else message.content
-        plain = self._plain(message)
-        if self._style is None or not (message.calls or thought):
-            return {"role": "assistant", "content": plain}
-        if thought is None or not self._style.reasoning:
-            thought, content = None, message.content
-        calls = [(call.name, call.arguments) for call in message.calls if isinstance(call, ToolCall)]
-        written = self._style.written(calls, content) if calls else {"role": "assistant", "content": content}
-        return {**written, **({"reasoning_content": thought.group(1).strip("\n")} if thought else {})}
-
-    def _remembered(self, message: Message, raw: str | None) -> Written:
-        """A message of the history: a turn whose calls cannot be written again stands as it was said."""
-        whole = all(isinstance(call, ToolCall) for call in message.calls)
-        return self._written(message) if raw is None or whole else {"role": "assistant", "content": raw}
 
     def _rendered_turn(self, message: Message, end: int) -> list[int] | None:
         """The turn as the template writes it; ``None`` where it refuses it, or leaves something out."""
         try:
             opened = self._rendering.encode(self._rendering.text([_ASKED], prompt=True))
-            whole = self._rendering.encode(self._rendering.text([_ASKED, self._written(message)], prompt=False))
+            whole = self._rendering.encode(self._rendering.text([_ASKED, self._writer.turn(message)], prompt=False))
         except TemplateRefusal:
             return None
         if whole[: len(opened)] != opened or end not in whole[len(opened) :]:
@@ -209,10 +174,8 @@ class TemplateChat:
         return turn if same and kept else None
 
     def _folded(self, replies: Sequence[Message]) -> list[int]:
-        before, after = _FENCES.get(self.call_format.name, ("<tool_response>\n", "\n</tool_response>"))
-        parts = [f"{before}{reply.content}{after}" if reply.role == "tool" else reply.content for reply in replies]
         try:
-            return self._frame.after_text([{"role": "user", "content": "\n".join(parts)}])
+            return self._frame.after_text([self._writer.folded(replies)])
         except TemplateRefusal as error:
             raise ValueError(
                 f"expected replies that the chat template can write; got roles {[reply.role for reply in replies]}, on which "
@@ -225,17 +188,6 @@ _EMPTY_THOUGHT = THINK_OPEN + THINK_CLOSE
 
 def _squeezed(text: str) -> str:
     return "".join(text.split())
-
-
-def _names(tools: Sequence[Message], said: Message | None) -> list[str]:
-    """Name of the tool that each reply is from, where the turn it answers tells, and a template may write it."""
-    known = {call.id: call.name for call in (said.calls if said else ()) if isinstance(call, ToolCall)}
-    names = [known.get(str(reply.call_id), "") for reply in tools]
-    return [name if _PLAIN_NAME.fullmatch(name) else "unknown" for name in names]
-
-
-def _tool_reply(reply: Message, name: str, index: int) -> Written:
-    return {"role": "tool", "content": reply.content, "tool_call_id": wire_id(index), "name": name}
 
 
 def _function(tool: ToolSpec) -> dict[str, Any]:

@@ -91,6 +91,7 @@ def tokenizer_of(name):
 
 TOKENIZERS = {name: tokenizer_of(name) for name in MARKS}
 CHATS = {name: TemplateChat(tokenizer) for name, tokenizer in TOKENIZERS.items()}
+FORKING = {name: TemplateChat(tokenizer, history="fork") for name, tokenizer in TOKENIZERS.items()}
 TEXT = st.text(st.sampled_from("ab the\né日😀{}\"\\<>'[]|:"), max_size=12)
 CALL = st.builds(lambda text, number: {"text": text, "number": number}, TEXT.map(str.strip), st.integers(0, 99))
 ROUND = st.tuples(TEXT.map(str.strip), TEXT) | st.lists(st.tuples(CALL, TEXT), min_size=1, max_size=2)
@@ -145,16 +146,19 @@ def rendered(name, messages):
     return ids if begin is None or ids[0] == begin else [begin, *ids]
 
 
-def held(name, first, system, rounds):
+def held(chat, name, opening, rounds):
     """A conversation as an agent holds it: the transcript, and what was sampled."""
-    chat, transcript, sampled = CHATS[name], Transcript(), []
-    opening = asked(name, first, system)
+    transcript, sampled = Transcript(), []
     transcript.give(chat.open(opening, []), opening)
     for turn, each in enumerate(rounds):
         ids, said, replies = spoken(name, turn, each)
         sampled.append(ids)
         transcript.sample(np.array(ids), np.full(len(ids), -0.5), np.full(len(ids), turn), said, "stop", 0.0)
-        transcript.give(chat.extend(replies, closed=ids[-1] in chat.stop_ids, said=said), replies)
+        context = chat.fork(transcript, replies, [])
+        if context is None:
+            transcript.give(chat.extend(replies, closed=ids[-1] in chat.stop_ids, said=said), replies)
+        else:
+            transcript.fork(context, replies)
     return transcript, sampled
 
 
@@ -175,8 +179,22 @@ def test_spans_joined_are_the_rendering_of_the_whole_conversation(name, first, s
     """
     if "replies" in CHATS[name].rewrites:
         rounds = [each for each in rounds if isinstance(each, tuple)] + [each for each in rounds if isinstance(each, list)][:1]
-    transcript, _ = held(name, first, system, rounds)
+    transcript, _ = held(CHATS[name], name, asked(name, first, system), rounds)
     assert transcript.ids().tolist() == rendered(name, transcript.messages)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MARKS)
+@given(first=TEXT, rounds=st.lists(ROUND, max_size=3), system=TEXT)
+def test_a_chat_that_forks_reads_what_the_template_writes_and_trains_what_was_sampled(name, first, system, rounds):
+    """S56: after each turn the context is the rendering of the whole conversation, to the letter, for every template."""
+    opening = [*([Message("system", system)] if system else []), Message("user", first)]
+    transcript, sampled = held(FORKING[name], name, opening, rounds)
+    chat = CHATS[name]
+    assert chat.decode(transcript.row_ids()) == chat.decode(rendered(name, transcript.messages))
+    assert [transcript.ids()[span.start : span.stop].tolist() for span in transcript.turns] == sampled
+    if not chat.rewrites:
+        assert transcript.forks == ()
 
 
 @pytest.mark.slow
@@ -270,3 +288,36 @@ def test_a_reply_names_its_tool_where_the_template_does():
     assert chat.decode(chat.extend([Message("tool", "4", call_id="a")], said=said)) == text
     odd = Message("assistant", "", (ToolCall("a", "x<|end|>", {}),))
     assert "functions.unknown " in chat.decode(chat.extend([Message("tool", "4", call_id="a")], said=odd))
+
+
+@pytest.mark.parametrize(
+    ("name", "turn", "left"),
+    [
+        ("qwen3", "<think>\nhm\n</think>\n\n42<|im_end|>", "42"),
+        ("deepseek_r1", "hm\n</think>\n\n42<｜end▁of▁sentence｜>", "\n\n42"),
+        ("gpt_oss", "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>42<|return|>", "42"),
+    ],
+)
+def test_dropped_reasoning_stays_where_ids_are_appended_and_goes_where_the_chat_forks(name, turn, left):
+    """S56: the declared policy is followed; either way what was sampled is trained as sampled."""
+    ids = np.array(TOKENIZERS[name].encode(turn, add_special_tokens=False))
+    reply, opening = [Message("user", "more")], [Message("user", "6*7")]
+    for chat, forks in ((CHATS[name], False), (FORKING[name], True)):
+        transcript = Transcript()
+        transcript.give(chat.open(opening, []), opening)
+        transcript.sample(ids, np.zeros(len(ids)), np.zeros(len(ids)), chat.read(ids), "stop", 0.0)
+        context = chat.fork(transcript, reply, [])
+        assert (context is not None) == forks
+    without = [{"role": "user", "content": "6*7"}, {"role": "assistant", "content": left}, {"role": "user", "content": "more"}]
+    assert context.tolist() == TOKENIZERS[name].apply_chat_template(without, add_generation_prompt=True, return_dict=False)
+
+
+def test_reasoning_stays_between_a_call_and_its_reply():
+    """S56: Qwen3's template drops it once a user speaks, not before; so there is nothing to fork for."""
+    chat = FORKING["qwen3"]
+    text = '<think>\nhm\n</think>\n\n<tool_call>\n{"name": "calc", "arguments": {"x": "6*7"}}\n</tool_call><|im_end|>'
+    ids, opening = np.array(TOKENIZERS["qwen3"].encode(text, add_special_tokens=False)), [Message("user", "6*7")]
+    transcript = Transcript()
+    transcript.give(chat.open(opening, [calculator_tool()]), opening)
+    transcript.sample(ids, np.zeros(len(ids)), np.zeros(len(ids)), chat.read(ids), "stop", 0.0)
+    assert chat.fork(transcript, [Message("tool", "42", call_id="call-0-0")], [calculator_tool()]) is None

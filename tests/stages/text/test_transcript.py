@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stages.records import Message
 from stages.text.transcript import Transcript
@@ -39,3 +41,53 @@ def test_arrays_of_different_lengths_are_refused_and_change_nothing():
         transcript.sample(np.array([]), np.array([]), np.array([]), SAID, "stop", 0.0)
     assert len(transcript) == 0
     assert transcript.ids().shape == transcript.logprobs().shape == (0,)
+
+
+def test_a_fork_begins_a_row_and_changes_none():
+    """S56."""
+    transcript = Transcript()
+    transcript.give(np.array([1, 2]))
+    transcript.sample(np.array([3]), np.array([-0.5]), np.array([7]), SAID, "stop", 0.25)
+    transcript.fork(np.array([1, 9]), [Message("user", "y")])
+    transcript.sample(np.array([4]), np.array([-0.5]), np.array([8]), SAID, "stop", 0.25)
+    assert transcript.ids().tolist() == [1, 2, 3, 1, 9, 4]
+    assert (transcript.forks, transcript.row_ids().tolist(), transcript.row_length) == ((3,), [1, 9, 4], 3)
+    assert [(index, ids.tolist()) for index, ids in transcript.spoken()] == [(0, [3]), (2, [4])]
+    with pytest.raises(ValueError, match="expected the context of a new row; got no token"):
+        transcript.fork(np.array([]))
+
+
+NUMBERS = st.lists(st.integers(0, 9), max_size=4)
+STEPS = st.tuples(st.sampled_from(["give", "fork"]), NUMBERS) | st.tuples(
+    st.sampled_from(["stop", "length", "aborted"]), NUMBERS, NUMBERS, NUMBERS
+)
+
+
+@given(st.lists(STEPS, max_size=8))
+def test_whatever_comes_and_is_cut_short_the_arrays_have_one_length(steps):
+    """S54: turns stopped, cut or aborted inside, weights changed inside a turn, rows begun, and arrays that do not fit.
+
+    The other book is kept here: plain lists of tokens and of who they are from.
+    """
+    transcript, ids, sampled, rows = Transcript(), [], [], [0]
+    for step in steps:
+        fits = len(step) == 2 or (step[1] and len(step[1]) == len(step[2]) == len(step[3]))
+        try:
+            if step[0] == "give":
+                transcript.give(np.array(step[1], np.int32))
+            elif step[0] == "fork":
+                transcript.fork(np.array(step[1], np.int32))
+                rows.append(len(ids))
+            else:
+                arrays = (np.array(numbers, np.float32) for numbers in step[1:])
+                transcript.sample(*arrays, SAID, step[0], 0.0)
+        except ValueError:
+            assert not fits or (step[0] == "fork" and not step[1])
+            continue
+        ids += step[1]
+        sampled += [len(step) == 4] * len(step[1])
+    assert (transcript.ids().tolist(), transcript.mask().tolist()) == (ids, sampled)
+    assert len(transcript) == len(ids) == len(transcript.logprobs()) == len(transcript.versions())
+    assert np.isfinite(transcript.logprobs()).tolist() == (transcript.versions() >= 0).tolist() == sampled
+    assert (list(transcript.forks), transcript.row_ids().tolist()) == (rows[1:], ids[rows[-1] :])
+    assert transcript.num_sampled == sum(sampled) == sum(turn.stop - turn.start for turn in transcript.turns)
