@@ -103,7 +103,7 @@ def group_segments(group: Group, with_logprobs: bool = True) -> list[Segment]:
             name=f"episode {episode.birth}.{episode.member}",
         )
         for episode, advantage in zip(group.episodes, group.advantages, strict=True)
-        if advantage != 0.0 and not episode.status.failed
+        if advantage != 0.0 and episode.status.rule.trains
     ]
 
 

@@ -19,7 +19,7 @@ def divisor(batch: Batch) -> int:
     """
     if not batch.episodes:
         return batch.num_targets
-    return sum(row.num_sampled for row in batch.episodes if not row.status.failed)
+    return sum(row.num_sampled for row in batch.episodes if row.status.rule.counts)
 
 
 class StepMeter:
