@@ -140,6 +140,17 @@ class Turn(msgspec.Struct, frozen=True):
     """Seconds the environment took to answer; ``None`` where it was not asked."""
 
 
+class Row(msgspec.Struct, frozen=True):
+    """Tokens that one reader saw, ``ids[start:stop]`` of its episode: read from position 0, trained apart from other rows."""
+
+    start: int
+    stop: int
+    role: str = ""
+    """Whose conversation it is, in an episode of several roles."""
+    trained: bool = True
+    """Whether its sampled tokens are trained."""
+
+
 class Episode(msgspec.Struct, frozen=True, eq=False):
     """One agent-environment interaction, token by token.
 
@@ -173,11 +184,18 @@ class Episode(msgspec.Struct, frozen=True, eq=False):
     """Reward by name of its part."""
     seconds: float = 0.0
     """Wall time of the whole episode."""
+    rows: tuple[Row, ...] = ()
+    """The rows that its tokens are made of, one after another; empty for a single one of all tokens, which is trained."""
 
     @property
     def num_sampled(self) -> int:
         """Number of sampled tokens."""
         return int(self.mask.sum())
+
+    @property
+    def num_untrained(self) -> int:
+        """Number of sampled tokens in rows that are not trained."""
+        return sum(int(self.mask[row.start : row.stop].sum()) for row in self.rows if not row.trained)
 
 
 class Group(msgspec.Struct, frozen=True, eq=False):
@@ -204,6 +222,8 @@ class EpisodeRow(msgspec.Struct, frozen=True):
     num_sampled: int
     num_turns: int
     seconds: float
+    num_untrained: int = 0
+    """Sampled tokens of roles that are not trained."""
 
 
 class Batch(msgspec.Struct, frozen=True, eq=False):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from stages.records import Batch, Episode, EpisodeRow, Group
+from stages.records import Batch, Episode, EpisodeRow, Group, Row
 
 
 class Segment(msgspec.Struct, frozen=True, eq=False):
@@ -78,7 +78,7 @@ def pack(birth: int, segments: Sequence[Segment], row_length: int, episodes: tup
 
 
 def group_segments(group: Group, with_logprobs: bool = True) -> list[Segment]:
-    """The members of a group that have a gradient, in member order.
+    """The members of a group that have a gradient, in member order, and their rows that are trained, in theirs.
 
     A member with an advantage of exactly 0 has none, so its tokens need no row; a failed member has no advantage but 0.
 
@@ -95,15 +95,17 @@ def group_segments(group: Group, with_logprobs: bool = True) -> list[Segment]:
         )
     return [
         Segment(
-            ids=episode.ids,
-            mask=episode.mask,
-            logprobs=episode.logprobs if with_logprobs else None,
+            ids=episode.ids[row.start : row.stop],
+            mask=episode.mask[row.start : row.stop],
+            logprobs=episode.logprobs[row.start : row.stop] if with_logprobs else None,
             advantage=float(advantage),
-            versions=episode.versions if with_logprobs else None,
-            name=f"episode {episode.birth}.{episode.member}",
+            versions=episode.versions[row.start : row.stop] if with_logprobs else None,
+            name=f"episode {episode.birth}.{episode.member}{f' of {row.role}' if row.role else ''}",
         )
         for episode, advantage in zip(group.episodes, group.advantages, strict=True)
         if advantage != 0.0 and episode.status.rule.trains
+        for row in episode.rows or (Row(0, len(episode.ids)),)
+        if row.trained
     ]
 
 
@@ -115,6 +117,7 @@ def episode_row(episode: Episode) -> EpisodeRow:
         num_sampled=episode.num_sampled,
         num_turns=len(episode.turns),
         seconds=episode.seconds,
+        num_untrained=episode.num_untrained,
     )
 
 
