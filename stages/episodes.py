@@ -7,6 +7,7 @@ conversation itself is the agent's. Mistakes in our own or an agent's code are n
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from typing import Self
 
 import anyio
 
@@ -25,6 +26,7 @@ from stages.agents.sampling import SamplingConfig
 from stages.cancellation import cancel_requested, to_the_end
 from stages.envs.environment import Environment, opening_messages
 from stages.envs.housed import Housed, MakeEnv
+from stages.envs.pool import EnvPool
 from stages.policy import Policy
 from stages.records import Episode, Message, Status, Task
 from stages.text.chat import Chat, ToolSpec
@@ -39,7 +41,7 @@ class Episodes:
         policy: Policy,
         chat: Chat,
         agent: Agent,
-        make_env: MakeEnv,
+        make_env: MakeEnv | EnvPool,
         sampling: SamplingConfig,
         limits: TimeLimits | None = None,
     ):
@@ -49,16 +51,24 @@ class Episodes:
             policy: samples turns.
             chat: the format of conversations.
             agent: holds them; one object for all episodes.
-            make_env: makes the environment of one episode, or takes one of a pool. A plain function runs in a thread.
+            make_env: makes the environment of one episode, a plain function in a thread; or a pool to take it from.
             sampling: temperature, budgets, seed.
             limits: time limits; ``None`` for the defaults.
         """
         self._policy = policy
         self._chat = chat
         self._agent = agent
-        self._make_env = make_env
+        self._pool = make_env if isinstance(make_env, EnvPool) else None
+        self._make_env: MakeEnv = make_env.take if isinstance(make_env, EnvPool) else make_env
         self._sampling = sampling
         self._limits = limits or TimeLimits()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._pool is not None:
+            await self._pool.close()
 
     async def __call__(self, task: Task, context: Context) -> Episode | Failed[Episode]:
         """Run one episode.

@@ -2,8 +2,8 @@
 
 One episode, not one for each role, since it has one reward, one place in its group and one status. Its tokens are a row for
 each role: every role reads its own context from position 0, so no token stands in a context in which it was not sampled, and
-each row is trained, or not, as its role declares. For roles with rewards against each other train one of them: the others are its
-opponents, by the same policy.
+each row is trained, or not, as its role declares. For roles with rewards against each other train one of them: the others are
+its opponents, by the same policy.
 """
 
 from collections.abc import Sequence
