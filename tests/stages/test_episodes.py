@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 
 import anyio
 import anyio.lowlevel
@@ -11,13 +12,16 @@ import pytest
 from flow import Context, Failed
 from flow._context import Desk
 from flow._core.item import Item
+from stages.agents.custom import CustomAgent
 from stages.agents.guards import TimeLimits
 from stages.agents.sampling import SamplingConfig
 from stages.agents.tool_agent import ToolAgent
+from stages.envs.environment import Reply
+from stages.envs.pool import EnvPool
 from stages.envs.tool_env import ToolEnv
 from stages.episodes import Episodes, PromptError, check_tasks
 from stages.policy import Sample
-from stages.records import Status, Task
+from stages.records import Message, Status, Task
 from stages.text.compact import CompactChat
 from stages.tools.calculator import calculator_tool
 from stages.tools.function import FunctionTool
@@ -395,6 +399,109 @@ def test_a_limit_on_the_conversation_is_a_timeout_and_no_cancellation():
     episode = failed(ScriptedPolicy(CALL, None), limits=TimeLimits(episode_s=0.05, abort_s=0.01))
     assert (episode.status, episode.error) == (Status.TIMED_OUT, "the conversation took over 0.05 s")
     assert episode.num_sampled == 5
+
+
+@pytest.mark.parametrize("said", ["2*", ""])
+def test_a_limit_on_the_conversation_aborts_the_turn_and_keeps_what_there_is(said):
+    """S33, S90: as by a limit on the turn, of which there is none here."""
+    policy = ScriptedPolicy(CALL, Unfinished(said))
+    episode = failed(policy, limits=TimeLimits(episode_s=0.05))
+    assert len(policy.aborts) == 1
+    assert (episode.status, episode.error) == (Status.TIMED_OUT, "the conversation took over 0.05 s")
+    assert CHAT.decode(episode.ids[episode.mask]) == CALL + said
+
+
+def test_a_limit_on_the_conversation_cuts_a_step_of_the_environment_too():
+    """S33."""
+    episode = failed(ScriptedPolicy(CALL), env=lambda: Watched(step="hang"), limits=TimeLimits(episode_s=0.05))
+    assert (episode.status, episode.error) == (Status.TIMED_OUT, "the conversation took over 0.05 s")
+
+
+def test_what_an_agent_awaits_besides_is_cut_when_the_grace_is_over():
+    class Dreams(CustomAgent):
+        async def converse(self, talk):
+            talk.open()
+            await anyio.sleep_forever()
+
+    episode = failed(ScriptedPolicy(), agent=Dreams(), limits=TimeLimits(episode_s=0.02, abort_s=0.01))
+    assert (episode.status, episode.error) == (Status.TIMED_OUT, "the conversation took over 0.02 s")
+
+
+def test_making_an_environment_has_a_limit_of_its_own():
+    """S28, S33: plain and slow, or async and hanging; what is made late is closed."""
+    closed = []
+
+    class Late(Watched):
+        async def close(self):
+            closed.append(self)
+
+    def slow(task):
+        time.sleep(0.05)
+        return Late()
+
+    async def hang(task):
+        await anyio.sleep_forever()
+
+    for make in (slow, hang):
+        stage = Episodes(ScriptedPolicy(), CHAT, ToolAgent(), make, SamplingConfig(), TimeLimits(setup_s=0.01))
+        outcome = asyncio.run(stage(TASK, context()))
+        assert (outcome.reason, outcome.detail) == (Status.TIMED_OUT, "making the environment took over 0.01 s")
+    assert len(closed) == 1
+
+
+@pytest.mark.parametrize(
+    ("junk", "error"),
+    [
+        (None, "the environment's step: expected a Reply, got NoneType"),
+        (Reply(), "the environment's step: expected one tool message for each of the calls ['call-0-0'], got answers to []"),
+        (Reply((Message("tool", "6", call_id="other"),), Status.FINISHED), "the environment's step: expected at most one tool "
+         "message for each of the calls ['call-0-0'], got answers to ['other']"),
+        (Reply(end=Status.TIMED_OUT), "the environment's step: expected an end of finished, truncated_turns or None, got "
+         "<Status.TIMED_OUT: 'timed_out'>"),
+    ],
+)  # fmt: skip
+def test_junk_of_the_environment_is_its_error(junk, error):
+    class Junk(Watched):
+        async def step(self, message):
+            return junk
+
+    episode = failed(ScriptedPolicy(CALL), env=Junk)
+    assert (episode.status, episode.error) == (Status.ENVIRONMENT_ERROR, error)
+
+
+def test_the_last_observation_of_an_episode_that_the_environment_cut_is_kept():
+    """S42: in the record and in the policy's view, untrained; terminated and truncated are apart."""
+
+    class Cuts(Watched):
+        async def step(self, message):
+            return Reply((Message("tool", "5", call_id=message.calls[0].id),), self.trouble["end"], "night falls")
+
+    cut = run(ScriptedPolicy(CALL), env=lambda: Cuts(end=Status.TRUNCATED_TURNS))
+    assert (cut.status.rule.end, cut.error, cut.messages[-1].content) == ("truncated", "night falls", "5")
+    assert CHAT.decode(cut.ids).endswith(f"{CALL}<|tool|>5<|assistant|>")
+    assert CHAT.decode(cut.ids[cut.mask]) == CALL
+    over = run(ScriptedPolicy(CALL), env=lambda: Cuts(end=Status.FINISHED))
+    assert (over.status.rule.end, over.messages[-1].content) == ("terminated", "5")
+    assert CHAT.decode(over.ids).endswith(CALL)
+    full = run(ScriptedPolicy(CALL, context_length=12), env=lambda: Cuts(end=Status.TRUNCATED_TURNS))
+    assert (full.status.rule.end, len(full.ids), full.messages[-1].content) == ("truncated", 11, "5")
+
+
+def test_the_stage_closes_what_is_idle_in_a_pool_when_its_run_is_over():
+    """S31."""
+
+    async def make(task):
+        return Watched()
+
+    async def main():
+        Watched.made = ()
+        async with Episodes(ScriptedPolicy(*[ANSWER] * 3), CHAT, ToolAgent(), EnvPool(make, 2), SamplingConfig()) as stage:
+            for _ in range(3):
+                await stage(TASK, context())
+            assert [env.closed for env in Watched.made] == [0]
+        assert [env.closed for env in Watched.made] == [1]
+
+    asyncio.run(main())
 
 
 def test_a_real_cancellation_goes_on_and_everything_is_released():
