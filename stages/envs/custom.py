@@ -14,7 +14,6 @@ never held. The shortest is some ten lines::
             return "higher or lower"
 """
 
-import asyncio
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -129,7 +128,7 @@ class HostedEnv:
         if inspect.iscoroutinefunction(self._env.close):
             await self._env.close()
         else:
-            await asyncio.shield(self._thread.call(self._env.close))
+            await self._thread.finish(self._env.close)
 
     async def _call(self, method: Callable[..., Any], *args: Any) -> Any:
         if inspect.iscoroutinefunction(method):

@@ -29,6 +29,10 @@ class HomeThread(Executor):
         # Through the loop, so that a virtual one can play the thread.
         return await asyncio.get_running_loop().run_in_executor(self, partial(function, *args, **kwargs))
 
+    async def finish(self, function: Callable[[], T]) -> T:
+        """Call a plain function in any case: cancelled, this waits no longer, and the call is made when its turn comes."""
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self, function))
+
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
         """See ``concurrent.futures.Executor``."""
         future: Future[T] = Future()

@@ -5,7 +5,6 @@ spawned, never forked, and leads a process group; closing it kills the group. It
 The child's side is ``process_child.py``.
 """
 
-import asyncio
 import multiprocessing
 import os
 import signal
@@ -73,7 +72,7 @@ class ProcessEnv:
         if self._busy:
             self._kill()
         try:
-            await asyncio.shield(self._thread.call(self._end))
+            await self._thread.finish(self._end)
         finally:
             self._thread.shutdown()
         await self._thread.ended()
