@@ -19,13 +19,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from stages.envs.environment import Environment, Opening, Reply
 from stages.envs.home_thread import HomeThread
+from stages.envs.tool_env import ToolEnv
 from stages.records import Message, Status, Task
+from stages.tools.tool import Tool
 
 
 class CustomEnv(ABC):
-    """One episode's environment. Each method may be a plain one or a coroutine function."""
+    """One episode's environment. Each method may be a plain one or a coroutine function.
+
+    Attributes:
+        tools: shown to the model; their calls are answered as ``ToolEnv`` answers them, and ``step`` gets only turns without.
+    """
+
+    tools: Sequence[Tool] = ()
 
     @abstractmethod
     def reset(self, task: Task, key: tuple[int, int, int, int]) -> Any:
@@ -98,6 +108,7 @@ class HostedEnv:
         """
         self._env = env
         self._thread = thread
+        self._tools: ToolEnv | None = None
 
     async def reset(self, task: Task, key: tuple[int, int, int, int]) -> Opening:
         """See ``Environment.reset``.
@@ -106,7 +117,12 @@ class HostedEnv:
             TypeError: it gave none of what a reset may give.
         """
         given = await self._call(self._env.reset, task, key)
-        return given if isinstance(given, Opening) else Opening(_messages(given, self._env, "reset", "an Opening"))
+        opening = given if isinstance(given, Opening) else Opening(_messages(given, self._env, "reset", "an Opening"))
+        if not self._env.tools:
+            return opening
+        self._tools = ToolEnv(self._env.tools)
+        shown = await self._tools.reset(task, key)
+        return msgspec.structs.replace(opening, tools=(*opening.tools, *shown.tools))
 
     async def step(self, message: Message) -> Reply:
         """See ``Environment.step``.
@@ -114,6 +130,8 @@ class HostedEnv:
         Raises:
             TypeError: it gave none of what a step may give.
         """
+        if self._tools is not None and message.calls:
+            return await self._tools.step(message)
         given = await self._call(self._env.step, message)
         reply = given if isinstance(given, Reply) else Reply(_messages(given, self._env, "step", "a Reply"))
         return _answering(message, reply)
@@ -125,6 +143,13 @@ class HostedEnv:
 
     async def close(self) -> None:
         """See ``Environment.close``. A plain ``close`` runs after what runs now, also where nobody waits for it any more."""
+        try:
+            await self._close()
+        finally:
+            if self._tools is not None:
+                await self._tools.close()
+
+    async def _close(self) -> None:
         if inspect.iscoroutinefunction(self._env.close):
             await self._env.close()
         else:
