@@ -15,7 +15,8 @@ from stages.envs.home_thread import HomeThread
 from stages.records import Task
 
 MakeEnv = Callable[[Task], Environment | CustomEnv | Awaitable[Environment | CustomEnv]]
-"""Makes the environment of one episode. A plain function runs in the environment's thread, a coroutine function on the loop."""
+"""Makes the environment of one episode. A plain function runs in the environment's thread, which takes a fraction of a
+millisecond; a coroutine function runs on the loop."""
 
 
 class Housed:
