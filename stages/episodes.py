@@ -68,7 +68,7 @@ class Episodes:
 
     async def __aexit__(self, *_: object) -> None:
         if self._pool is not None:
-            await self._pool.close()
+            await to_the_end(self._pool.close())
 
     async def __call__(self, task: Task, context: Context) -> Episode | Failed[Episode]:
         """Run one episode.
@@ -85,7 +85,7 @@ class Episodes:
         housed = Housed(self._make_env)
         unclosed: str | None = None
         try:
-            with context.span("make"):
+            with context.span("setup"):
                 allowed = limit("making the environment", self._limits.setup_s)
                 env = await guarded(housed.open(task), Status.ENVIRONMENT_ERROR, "making the environment", allowed)
             status, reason, parts = await self._run(task, context, env, transcript, session)

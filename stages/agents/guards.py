@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 from typing import NamedTuple, TypeVar
 
 import anyio
+import msgspec
 import numpy as np
 import pydantic
 
@@ -218,8 +219,10 @@ class GuardedEnvironment:
 
     async def reset(self, task: Task, key: tuple[int, int, int, int]) -> Opening:
         """See ``Environment``; raises ``EpisodeError`` only."""
-        with self._context.span("setup"):
+        with self._context.span("reset"):
             opening = await self._asked(self._env.reset(task, key), "the environment's reset", self._limits.reset_s)
+        if isinstance(opening, Opening) and opening.on_invalid is None:
+            opening = msgspec.structs.replace(opening, on_invalid=task.extra.get("on_invalid"))
         return _sound(opening, opening_problem(opening), "reset")
 
     async def step(self, message: Message) -> Reply:

@@ -23,7 +23,7 @@ class Opening(msgspec.Struct, frozen=True):
     tools: tuple[Tool, ...] = ()
     on_invalid: Literal["answer", "end"] | None = None
     """What comes of an invalid call in this task: it is answered with an error, or it ends the episode; ``None`` leaves it to
-    the agent."""
+    ``task.extra["on_invalid"]``, and where that says nothing, to the agent."""
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ when its run is over.
 """
 
 import asyncio
+import logging
 from collections import deque
 
 import anyio
@@ -14,6 +15,8 @@ from stages.cancellation import to_the_end
 from stages.envs.environment import Environment, Opening, Reply
 from stages.envs.housed import Housed, MakeEnv
 from stages.records import Message, Task
+
+_LOG = logging.getLogger("headrace")
 
 
 class EnvPool:
@@ -64,9 +67,12 @@ class EnvPool:
         return LentEnv(self, housed, env)
 
     async def close(self) -> None:
-        """Close what is idle. What is lent comes back to an open pool."""
-        while self._idle:
-            await self._throw_away(self._idle.pop()[0])
+        """Close what is idle; what cannot be closed is told to the log. What is lent comes back to an open pool."""
+        idle, self._idle = self._idle, []
+        closed = await asyncio.gather(*(self._throw_away(housed) for housed, _ in idle), return_exceptions=True)
+        for problem in closed:
+            if problem is not None:
+                _LOG.warning("an idle environment of a pool could not be closed: %r", problem)
 
     async def give_back(self, housed: Housed, env: Environment, *, sound: bool) -> None:
         """Take an environment back; called by ``LentEnv``.

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from flow import Context, Gathered, Graph, Run, Shrink
+from flow.testing import simulate
 from stages.agents.guards import TimeLimits
 from stages.agents.model_agent import ModelAgent
 from stages.agents.sampling import SamplingConfig
@@ -262,6 +263,34 @@ def test_two_thousand_episodes_settle_with_their_status_and_nothing_is_left():
         assert eventually(lambda: all(env.closed == 1 for env in chaos.made))  # noqa: B023 - called at once
         assert eventually(lambda: threading.active_count() == threads)
     assert min(held_s) < 0.05
+
+
+@pytest.mark.slow
+def test_workers_killed_at_the_worst_moments_leave_no_environment_open():
+    """S28: in virtual time, whose threads are played, with a pool that has fewer environments than there are workers."""
+    for seed in range(12):
+        made: list[Plain] = []
+        sound = {"kind": "plain", "trouble": "none", "stage": ""}
+
+        def make(task: Task) -> Plain:
+            made.append(Plain(task))  # noqa: B023 - called in this round
+            return made[-1]  # noqa: B023
+
+        pool = EnvPool(make, 3)
+        chaos, chat = Chaos(), CompactChat()
+        graph = Graph("killed")
+        source = graph.source("tasks", [Task(str(n), "end", extra=sound) for n in range(20)])
+        once = graph.repeat("once", source, n=1)
+        play = Episodes(ScriptedPolicy(chat, ["end"]), chat, ModelAgent(), make if seed % 2 else pool, SamplingConfig())
+        episodes = graph.stage("episodes", play, workers=8)
+        groups = graph.group("groups", episodes)
+        counted = graph.sink("counted", chaos.count)
+        source >> once >> episodes >> groups >> counted
+        simulate(graph, seed, kill=0.1, late=0.1)
+        assert {episode.status for episode in chaos.ended.values()} == {Status.FINISHED}
+        assert len(chaos.ended) == 20
+        assert [env.closed for env in made] == [1] * len(made)
+        assert pool.num_lent == 0
 
 
 @pytest.mark.slow

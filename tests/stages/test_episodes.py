@@ -199,7 +199,7 @@ def test_waits_are_spans_and_times_are_kept():
     spans = []
     stage = episodes(ScriptedPolicy(CALL, ANSWER), env=lambda: Watched([tool]))
     episode = asyncio.run(stage(TASK, context(spans)))
-    assert spans == ["make", "setup", "model", "tool", "model", "tool", "score"]
+    assert spans == ["setup", "reset", "model", "tool", "model", "tool", "score"]
     assert 0.02 <= episode.turns[0].tool_s <= episode.seconds
     assert episode.turns[0].model_s >= 0
 
@@ -485,6 +485,20 @@ def test_the_last_observation_of_an_episode_that_the_environment_cut_is_kept():
     assert CHAT.decode(over.ids).endswith(CALL)
     full = run(ScriptedPolicy(CALL, context_length=12), env=lambda: Cuts(end=Status.TRUNCATED_TURNS))
     assert (full.status.rule.end, len(full.ids), full.messages[-1].content) == ("truncated", 11, "5")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "status"), [("end", Status.TRUNCATED_TURNS), ("answer", Status.FINISHED), (None, Status.FINISHED)]
+)
+def test_a_task_says_what_comes_of_an_invalid_call(wanted, status):
+    stage = episodes(ScriptedPolicy("<|calculator|><|end|>", ANSWER))
+    episode = asyncio.run(stage(Task("t", "2*3", "6", extra={} if wanted is None else {"on_invalid": wanted}), context()))
+    assert episode.status is status
+
+
+def test_a_task_that_wants_something_else_of_an_invalid_call_is_told():
+    outcome = asyncio.run(episodes(ScriptedPolicy())(Task("t", "2*3", extra={"on_invalid": "stop"}), context()))
+    assert outcome.detail == "the environment's reset: expected on_invalid to be answer, end or None, got 'stop'"
 
 
 def test_the_stage_closes_what_is_idle_in_a_pool_when_its_run_is_over():

@@ -154,6 +154,33 @@ def test_no_room_is_lost_to_a_cancellation_at_any_moment():
     asyncio.run(main())
 
 
+def test_one_that_cannot_be_closed_is_told_and_the_others_are_closed(caplog):
+    """S30."""
+
+    class Sticky(Plays):
+        async def close(self):
+            if self is made[1]:
+                raise OSError("busy")
+            await super().close()
+
+    made = []
+
+    async def make_sticky(task):
+        made.append(Sticky())
+        return made[-1]
+
+    async def main():
+        pool = EnvPool(make_sticky, 3)
+        for env in [await pool.take(TASK) for _ in range(3)]:
+            await env.close()
+        await pool.close()
+        assert Plays.alive == 1
+        await Plays.close(made[1])
+
+    asyncio.run(main())
+    assert "could not be closed: OSError('busy')" in caplog.text
+
+
 def test_an_empty_pool_is_refused():
     with pytest.raises(ValueError, match="expected at least one environment, got size=0"):
         EnvPool(make, 0)
