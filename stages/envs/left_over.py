@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-_PATIENCE_S = 1.0
+_PATIENCE_S = 0.5
 """What was told to end takes a moment to be gone."""
 
 
@@ -28,7 +28,7 @@ def held_now() -> Held:
 
 
 def left_over(before: Held) -> str | None:
-    """What came since and does not go away within a second, in one line; ``None`` for nothing."""
+    """What came since and does not go away within half a second, in one line; ``None`` for nothing."""
     give_up_s = time.monotonic() + _PATIENCE_S
     while (left := _told(before, held_now())) is not None and time.monotonic() < give_up_s:
         time.sleep(0.01)

@@ -11,8 +11,7 @@ import pytest
 
 from stages.envs.custom import CustomEnv
 from stages.envs.environment import Opening
-from stages.envs.pool import EnvPool
-from stages.envs.process_env import ProcessEndedError, ProcessEnv, in_process
+from stages.envs.process_env import ProcessEndedError, ProcessEnv
 from stages.records import Message, Task
 from stages.tools.calculator import calculator_tool
 from stages.tools.tool import BrokenToolError
@@ -130,27 +129,6 @@ def test_a_crash_is_told_with_its_exit_code_and_a_hang_is_cut_short(making):
         await hung.close()
         assert time.monotonic() - began < 2
         assert gone(*processes)
-
-    asyncio.run(main())
-
-
-@pytest.mark.slow
-def test_a_pool_replaces_a_process_that_crashed_and_keeps_one_that_did_not(making):
-    async def main():
-        pool = EnvPool(in_process(making), 1)
-        pids = []
-        for said in ("on", "crash", "on", "on"):
-            env = await pool.take(TASK)
-            pids.append((await begun(env))[0])
-            try:
-                await env.step(Message("assistant", said))
-            except ProcessEndedError:
-                assert said == "crash"
-            await env.close()
-        assert pids[0] == pids[1] != pids[2] == pids[3]
-        assert pool.num_made == 2
-        await pool.close()
-        assert gone(*pids)
 
     asyncio.run(main())
 
