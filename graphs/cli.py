@@ -1,4 +1,4 @@
-"""The command line: ``headrace run | check | draw | eval | chat | export | revoke``.
+"""The command line: ``headrace init | try | run | check | draw | eval | chat | export | revoke``.
 
 Exit status 2 for anything the user can mend before work starts.
 
@@ -37,6 +37,8 @@ from graphs.placing import placing_warnings
 from graphs.program import Program
 from graphs.run_folder import RunFolder
 from graphs.saved import evaluation_of, saved_config, saved_entry, understood
+from graphs.starting import start_folder
+from graphs.trial import TryConfig, find_env, pick_task, try_env
 from graphs.view import View
 from stages.models.lora import trained
 from stages.rollout.verify import verify_sync
@@ -45,6 +47,8 @@ from stages.tools.credentials import revoke
 
 USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a typed dataflow graph
 
+  headrace init FOLDER                              write a task file, tool, environment, graph and test of your own
+  headrace try ENV [--agent random|scripted|human]  play an environment without a model; ENV is path/to/file.py:name or NAME
   headrace run NAME [--section.field value ...]     run a program; --help lists its settings
   headrace check NAME [--section.field value ...]   prove its graphs without running them; with --verify-sync also load the
                                                     model and prove that the engine gets its weights to the bit
@@ -80,6 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _print(USAGE + "\n".join(f"  {name:<14} {entry.title}" for name, entry in CATALOGUE.items()))
         raise SystemExit(0 if given else 2)
     commands: dict[str, Callable[[list[str]], Work | None]] = {
+        "init": _init,
+        "try": _try,
         "run": _run,
         "check": _check,
         "draw": _draw,
@@ -247,6 +253,28 @@ def _revoke(arguments: list[str]) -> None:
     used = used_credentials(run / AUDIT_FILE)
     if name not in used:
         _print(f"warning: no call of this run has used it so far; used were {', '.join(sorted(used)) or 'none'}")
+
+
+def _init(arguments: list[str]) -> None:
+    folder, *rest = arguments
+    if rest or folder.startswith("-"):
+        raise ValueError(f"expected one folder, got {' '.join(arguments)}, in init; write headrace init FOLDER")
+    for file in start_folder(Path(folder)):
+        _print(f"written: {file}")
+    _print(f"next: cd {folder}; headrace try environment.py:Quiz; headrace run graph.py:train; pytest")
+
+
+def _try(arguments: list[str]) -> Work:
+    name, *rest = arguments
+    config = tyro.cli(TryConfig, args=rest, prog=f"headrace try {name}")
+    tried = find_env(name)
+    task = pick_task(config, tried)
+
+    def work() -> None:
+        if not asyncio.run(try_env(tried.make, task, config, _print)):
+            raise SystemExit(1)
+
+    return work
 
 
 def _program(command: str, arguments: list[str]) -> tuple[Program, Options]:

@@ -33,7 +33,7 @@ def load_function(name: str) -> tuple[Callable[..., Any], type[BaseModel] | None
         OwnFileError: the file cannot be imported, or has no such function.
     """
     path, _, function_name = name.rpartition(":")
-    module = _module(Path(path))
+    module = load_module(Path(path))
     function = getattr(module, function_name, None)
     if function is None:
         names = [key for key, value in vars(module).items() if inspect.isfunction(value)]
@@ -80,7 +80,12 @@ def make_program(name: str, function: Callable[..., Any], config: BaseModel | No
     return made
 
 
-def _module(path: Path) -> ModuleType:
+def load_module(path: Path) -> ModuleType:
+    """Import a user's file. Its folder is on the path afterwards.
+
+    Raises:
+        OwnFileError: there is none, or importing it raised.
+    """
     if not path.is_file():
         raise OwnFileError(f"expected a Python file, got '{path}', which does not exist")
     # A name of its own, so that a file called flow.py replaces nothing; its folder, so that it can import its neighbours.

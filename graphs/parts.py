@@ -8,7 +8,8 @@ from flax import nnx
 from graphs.engine_trace import EngineTrace
 from graphs.model_source import ModelSource
 from stages.agents.agent import Agent
-from stages.envs.environment import Environment
+from stages.envs.housed import MakeEnv
+from stages.envs.pool import EnvPool
 from stages.models.transformer import Transformer
 from stages.records import Message, Task, Weights
 from stages.rewards.stage import RewardFunction, Rewards
@@ -27,7 +28,7 @@ class Parts:
         trace: passes the engine's spans on.
         chat: format of conversations.
         agent: holds them.
-        make_env: makes the environment of one episode.
+        make_env: makes the environment of one episode, or lends it.
         opening: the messages a conversation on a task begins with.
         tools: what environments show the model.
         reward: scores a finished episode.
@@ -42,7 +43,7 @@ class Parts:
     trace: EngineTrace
     chat: Chat
     agent: Agent
-    make_env: Callable[[Task], Environment]
+    make_env: MakeEnv | EnvPool
     opening: Callable[[Task], Sequence[Message]]
     tools: Sequence[ToolSpec]
     reward: RewardFunction

@@ -6,17 +6,27 @@ conversation itself is the agent's. Mistakes in our own or an agent's code are n
 """
 
 import asyncio
-import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import Self
 
 import anyio
 
 from flow import Context, Failed
 from stages.agents.agent import Agent, Ending, Setting
-from stages.agents.guards import EpisodeError, GuardedEnvironment, GuardedPolicy, TimeLimits
+from stages.agents.guards import (
+    ConversationClock,
+    EpisodeError,
+    GuardedEnvironment,
+    GuardedPolicy,
+    TimeLimits,
+    guarded,
+    limit,
+)
 from stages.agents.sampling import SamplingConfig
 from stages.cancellation import cancel_requested, to_the_end
 from stages.envs.environment import Environment, opening_messages
+from stages.envs.housed import Housed, MakeEnv
+from stages.envs.pool import EnvPool
 from stages.policy import Policy
 from stages.records import Episode, Message, Status, Task
 from stages.text.chat import Chat, ToolSpec, reply_counter
@@ -32,7 +42,7 @@ class Episodes:
         policy: Policy,
         chat: Chat,
         agent: Agent,
-        make_env: Callable[[Task], Environment],
+        make_env: MakeEnv | EnvPool,
         sampling: SamplingConfig,
         limits: TimeLimits | None = None,
         pool: str | None = None,
@@ -43,7 +53,7 @@ class Episodes:
             policy: samples turns.
             chat: the format of conversations.
             agent: holds them; one object for all episodes.
-            make_env: makes the environment of one episode. Takes nothing that needs freeing: ``reset`` does that.
+            make_env: makes the environment of one episode, a plain function in a thread; or a pool to take it from.
             sampling: temperature, budgets, seed.
             limits: time limits; ``None`` for the defaults.
             pool: pool of the graph of which each turn takes a unit while the policy is asked; ``None`` takes none, as for
@@ -52,10 +62,18 @@ class Episodes:
         self._policy = policy
         self._chat = chat
         self._agent = agent
-        self._make_env = make_env
+        self._pool = make_env if isinstance(make_env, EnvPool) else None
+        self._make_env: MakeEnv = make_env.take if isinstance(make_env, EnvPool) else make_env
         self._sampling = sampling
         self._limits = limits or TimeLimits()
-        self._pool = pool
+        self._turns = pool
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._pool is not None:
+            await to_the_end(self._pool.close())
 
     async def __call__(self, task: Task, context: Context) -> Episode | Failed[Episode]:
         """Run one episode.
@@ -72,10 +90,12 @@ class Episodes:
         set_tool_context(permit=context.permit, span=context.span, count_tokens=count_tokens, attempt=context.attempt)
         transcript = Transcript()
         session = f"{context.node}/{'.'.join(map(str, context.path))}/{context.retry}/{context.attempt}"
-        env: Environment | None = None
+        housed = Housed(self._make_env)
         unclosed: str | None = None
         try:
-            env = _made(self._make_env, task)
+            with context.span("setup"):
+                allowed = limit("making the environment", self._limits.setup_s)
+                env = await guarded(housed.open(task), Status.ENVIRONMENT_ERROR, "making the environment", allowed)
             status, reason, parts = await self._run(task, context, env, transcript, session)
         except EpisodeError as fault:
             status, reason, parts = fault.status, fault.reason, None
@@ -83,8 +103,7 @@ class Episodes:
             try:
                 self._policy.release(session)
             finally:
-                if env is not None:
-                    unclosed = await to_the_end(_close(env, self._limits.close_s))
+                unclosed = await to_the_end(_close(housed, self._limits.close_s))
         episode = Episode(
             task=task,
             birth=context.birth,
@@ -94,15 +113,15 @@ class Episodes:
             mask=transcript.mask(),
             logprobs=transcript.logprobs(),
             versions=transcript.versions(),
-            turns=tuple(transcript.turns),
+            turns=transcript.all_turns(),
             messages=tuple(transcript.messages),
             status=status,
             error="; ".join(line for line in (reason, unclosed) if line) or None,
             parts=parts or {},
             seconds=anyio.current_time() - started,
-            forks=transcript.forks,
+            rows=transcript.rows(),
         )
-        return Failed(episode, status.value, episode.error or "") if status.failed else episode
+        return episode if status.rule.completes else Failed(episode, status.value, episode.error or "")
 
     async def _run(
         self, task: Task, context: Context, env: Environment, transcript: Transcript, session: str
@@ -110,30 +129,21 @@ class Episodes:
         guarded_env = GuardedEnvironment(env, self._limits, context)
         key = (self._sampling.seed, context.birth, context.member, context.retry)
         opening = await guarded_env.reset(task, key)
-        policy = GuardedPolicy(self._policy, self._limits, context, self._pool)
+        clock = guarded_env.clock = ConversationClock(self._limits)
+        policy = GuardedPolicy(self._policy, self._limits, context, clock, self._turns)
         setting = Setting(policy, self._chat, guarded_env, opening, self._sampling, key, session)
         ending: Ending | None = None
-        with anyio.move_on_after(self._limits.episode_s):
+        # Turns and steps end by the clock, in order; this is for whatever else an agent may await.
+        most_s = self._limits.episode_s
+        with anyio.move_on_after(None if most_s is None else most_s + self._limits.abort_s):
             ending = await self._agent.run(setting, transcript)
         if ending is None:
-            raise EpisodeError(Status.TIMED_OUT, f"the conversation took over {self._limits.episode_s:g} s")
+            raise EpisodeError(Status.TIMED_OUT, limit("the conversation", most_s).late)
         parts = await guarded_env.score()
-        unusable = [name for name, value in (parts or {}).items() if not math.isfinite(value)]
-        if unusable:
-            raise EpisodeError(Status.ENVIRONMENT_ERROR, f"the environment's score is not finite in {', '.join(unusable)}")
         return ending.status, ending.reason, parts
 
 
-def _made(make_env: Callable[[Task], Environment], task: Task) -> Environment:
-    try:
-        return make_env(task)
-    except Exception as error:
-        raise EpisodeError(
-            Status.ENVIRONMENT_ERROR, f"making the environment raised {type(error).__name__}: {error}"
-        ) from error
-
-
-async def _close(env: Environment, limit_s: float) -> str | None:
+async def _close(env: Housed, limit_s: float) -> str | None:
     """Close once. A failure does not change what the episode was; it is told in the record."""
     try:
         with anyio.fail_after(limit_s):

@@ -7,7 +7,7 @@ Axes: T tokens of one episode, R rows of a batch, L length of a row.
 """
 
 import enum
-import itertools
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -57,8 +57,39 @@ class Message(msgspec.Struct, frozen=True):
     """For a tool message, the call it answers."""
 
 
+class StatusRule(msgspec.Struct, frozen=True):
+    """What follows from a status. Whoever treats episodes differently by how they ended reads it here."""
+
+    meaning: str
+    """What happened, in a line."""
+    end: Literal["terminated", "truncated", "failed"]
+    """By the rules of the task, cut short by a limit, or for a reason that says nothing about the policy."""
+    answers: bool = False
+    """Whether the policy's last message is an answer. Rewards that compare answers give 0 where it is none."""
+
+    @property
+    def scored(self) -> bool:
+        """Whether it gets a reward; if not, its reward is ``None`` for ever, which is not 0."""
+        return self.end != "failed"
+
+    @property
+    def counts(self) -> bool:
+        """Whether it takes part in the statistics of its group, and its tokens in the divisor of a step's loss."""
+        return self.end != "failed"
+
+    @property
+    def trains(self) -> bool:
+        """Whether what the policy sampled is trained."""
+        return self.end != "failed"
+
+    @property
+    def completes(self) -> bool:
+        """Whether it is a member its group waits for; if not, the barrier's declared policy says what comes of the group."""
+        return self.end != "failed"
+
+
 class Status(enum.StrEnum):
-    """How an episode ended: a closed set. docs/status.md has the rule of each for reward, statistics and training."""
+    """How an episode ended: a closed set. ``STATUS_RULES`` and docs/status.md have the rule of each."""
 
     FINISHED = "finished"
     TRUNCATED_LENGTH = "truncated_length"
@@ -70,12 +101,29 @@ class Status(enum.StrEnum):
     CANCELLED = "cancelled"
 
     @property
+    def rule(self) -> StatusRule:
+        """What follows from it."""
+        return STATUS_RULES[self]
+
+    @property
     def failed(self) -> bool:
         """True where the outcome says nothing about the policy: no reward, no part in statistics, no training."""
-        return self in _FAILED
+        return self.rule.end == "failed"
 
 
-_FAILED = {Status.TIMED_OUT, Status.ENVIRONMENT_ERROR, Status.TOOL_ERROR, Status.MODEL_ERROR, Status.CANCELLED}
+STATUS_RULES: Mapping[Status, StatusRule] = {
+    Status.FINISHED: StatusRule("the agent answered, or the environment ended", "terminated", answers=True),
+    Status.TRUNCATED_LENGTH: StatusRule("a turn was cut by the token budget or the context", "truncated"),
+    Status.TRUNCATED_TURNS: StatusRule(
+        "still acting at the last allowed turn, cut short by the environment, or ended for invalid calls", "truncated"
+    ),
+    Status.TIMED_OUT: StatusRule("a time limit of the episode passed", "failed"),
+    Status.ENVIRONMENT_ERROR: StatusRule("making, reset, step, score or a reward function failed", "failed"),
+    Status.TOOL_ERROR: StatusRule("a tool said that its outcome says nothing about the policy", "failed"),
+    Status.MODEL_ERROR: StatusRule("the policy failed, or gave tokens without a usable log-probability", "failed"),
+    Status.CANCELLED: StatusRule("somebody outside cancelled it", "failed"),
+}
+"""The rule of each status: the one place where it is decided."""
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -90,6 +138,19 @@ class Turn(msgspec.Struct, frozen=True):
     """Seconds from request to reply, waiting for a slot included."""
     tool_s: float | None
     """Seconds the environment took to answer; ``None`` where it was not asked."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """Tokens that one reader saw, ``ids[start:stop]`` of its episode: read from position 0, trained apart from other rows."""
+
+    start: int
+    stop: int
+    role: str = ""
+    """Whose conversation it is, in an episode of several roles."""
+    trained: bool = True
+    """Whether its sampled tokens are trained."""
+    forked: bool = False
+    """Whether it begins with what was said before, as the chat template writes that once the conversation has gone on."""
 
 
 class Episode(msgspec.Struct, frozen=True, eq=False):
@@ -125,8 +186,8 @@ class Episode(msgspec.Struct, frozen=True, eq=False):
     """Reward by name of its part."""
     seconds: float = 0.0
     """Wall time of the whole episode."""
-    forks: tuple[int, ...] = ()
-    """Where in ``ids`` further training rows begin, because the chat template rewrote what came before; empty for one row."""
+    rows: tuple[Row, ...] = ()
+    """The rows that its tokens are made of, one after another; empty for a single one of all tokens, which is trained."""
 
     @property
     def num_sampled(self) -> int:
@@ -134,9 +195,14 @@ class Episode(msgspec.Struct, frozen=True, eq=False):
         return int(self.mask.sum())
 
     @property
-    def rows(self) -> tuple[slice, ...]:
-        """The parts of the arrays that are contexts of their own, in order: one, and one more for each fork."""
-        return tuple(slice(start, stop) for start, stop in itertools.pairwise((0, *self.forks, len(self.ids))))
+    def num_untrained(self) -> int:
+        """Number of sampled tokens in rows that are not trained."""
+        return sum(int(self.mask[row.start : row.stop].sum()) for row in self.rows if not row.trained)
+
+    @property
+    def num_forks(self) -> int:
+        """Number of rows that begin with a history written anew."""
+        return sum(row.forked for row in self.rows)
 
 
 class Group(msgspec.Struct, frozen=True, eq=False):
@@ -163,8 +229,10 @@ class EpisodeRow(msgspec.Struct, frozen=True):
     num_sampled: int
     num_turns: int
     seconds: float
+    num_untrained: int = 0
+    """Sampled tokens of roles that are not trained."""
     num_forks: int = 0
-    """Training rows beyond the first."""
+    """Rows that begin with a history written anew."""
 
 
 class Batch(msgspec.Struct, frozen=True, eq=False):

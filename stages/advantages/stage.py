@@ -45,4 +45,4 @@ class Advantages:
 
 def is_live(episode: Episode) -> bool:
     """True where the member takes part in statistics: scored, not failed, and with a token that could be trained."""
-    return episode.reward is not None and not episode.status.failed and episode.num_sampled > 0
+    return episode.reward is not None and episode.status.rule.counts and episode.num_sampled > 0

@@ -7,14 +7,16 @@ status; a cancellation that somebody asked for passes through untouched.
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import anyio
+import msgspec
 import numpy as np
 import pydantic
 
 from flow import Context
 from stages.cancellation import cancel_requested
+from stages.envs.answers import opening_problem, reply_problem, score_problem
 from stages.envs.environment import Environment, Opening, Reply
 from stages.policy import Policy, Sample, SampleRequest
 from stages.records import Message, Status, Task
@@ -29,12 +31,15 @@ class TimeLimits(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     setup_s: float | None = pydantic.Field(default=60.0, gt=0)
+    """For making the environment, waiting for one of a pool included; ``None`` for no limit. What is made later is closed."""
+    reset_s: float | None = pydantic.Field(default=60.0, gt=0)
     """For the environment's ``reset``; ``None`` for no limit."""
     model_s: float | None = pydantic.Field(default=None, gt=0)
     """For one turn of the policy, waiting for the pool and a slot included; ``None`` for no limit. The turn is then aborted,
     and what it had come to is kept in the record of the episode."""
     abort_s: float = pydantic.Field(default=5.0, ge=0)
-    """For the policy to hand that over: some steps of an engine. After them the turn is cancelled, and lost."""
+    """For the policy to hand that over: some steps of an engine. After them the turn is cancelled, and lost. So is
+    whatever else an agent awaits when ``episode_s`` has passed by so much."""
     step_s: float | None = pydantic.Field(default=120.0, gt=0)
     """For one ``step`` of the environment, all its tools included; ``None`` for no limit."""
     score_s: float | None = pydantic.Field(default=60.0, gt=0)
@@ -42,7 +47,39 @@ class TimeLimits(pydantic.BaseModel):
     close_s: float = pydantic.Field(default=30.0, gt=0)
     """For the environment's ``close``. Always limited, since nothing can cut it short."""
     episode_s: float | None = pydantic.Field(default=None, gt=0)
-    """For the whole conversation; ``None`` for no limit. What was sampled by then is kept for people, and not trained."""
+    """For the whole conversation; ``None`` for no limit. The turn or the step under way is cut short as by its own limit; what
+    was sampled by then is kept for people, and not trained."""
+
+
+class Limit(NamedTuple):
+    """How long something may take."""
+
+    seconds: float | None
+    """``None`` for no limit."""
+    late: str
+    """What to say when it took longer."""
+
+
+class ConversationClock:
+    """How much of ``episode_s`` is left. Starts when it is made."""
+
+    def __init__(self, limits: TimeLimits):
+        self._most_s = limits.episode_s
+        self._began_s = anyio.current_time()
+
+    def limit(self, what: str, limit_s: float | None) -> Limit:
+        """The limit of a part of the conversation: its own, or what is left of the whole."""
+        if self._most_s is None:
+            return limit(what, limit_s)
+        left_s = max(0.0, self._began_s + self._most_s - anyio.current_time())
+        if limit_s is not None and limit_s <= left_s:
+            return limit(what, limit_s)
+        return Limit(left_s, limit("the conversation", self._most_s).late)
+
+
+def limit(what: str, limit_s: float | None) -> Limit:
+    """A limit of its own, in seconds; ``None`` for none."""
+    return Limit(limit_s, f"{what} took over {limit_s:g} s" if limit_s is not None else "")
 
 
 class EpisodeError(Exception):
@@ -61,14 +98,14 @@ class EpisodeError(Exception):
         self.sample = sample
 
 
-async def guarded(work: Awaitable[T], status: Status, what: str, limit_s: float | None, grace_s: float = 0.0) -> T:
+async def guarded(work: Awaitable[T], status: Status, what: str, limit: Limit, grace_s: float = 0.0) -> T:
     """Await work that is not ours.
 
     Args:
         work: what to await.
         status: of an episode in which the work raises.
         what: what the work is, for the reason.
-        limit_s: most seconds; ``None`` for no limit.
+        limit: how long it may take.
         grace_s: seconds more, for work that is told otherwise to end when the limit has passed.
 
     Raises:
@@ -76,7 +113,7 @@ async def guarded(work: Awaitable[T], status: Status, what: str, limit_s: float 
         asyncio.CancelledError: somebody asked for it.
     """
     try:
-        with anyio.move_on_after(None if limit_s is None else limit_s + grace_s):
+        with anyio.move_on_after(None if limit.seconds is None else limit.seconds + grace_s):
             return await work
     except asyncio.CancelledError as error:
         if cancel_requested():
@@ -88,7 +125,7 @@ async def guarded(work: Awaitable[T], status: Status, what: str, limit_s: float 
         raise EpisodeError(Status.TOOL_ERROR, _told(what, error)) from error
     except Exception as error:
         raise EpisodeError(status, _told(what, error)) from error
-    raise EpisodeError(Status.TIMED_OUT, _late(what, limit_s))
+    raise EpisodeError(Status.TIMED_OUT, limit.late)
 
 
 class GuardedPolicy:
@@ -98,8 +135,9 @@ class GuardedPolicy:
     and an abort ends it.
     """
 
-    def __init__(self, policy: Policy, limits: TimeLimits, context: Context, pool: str | None = None):
+    def __init__(self, policy: Policy, limits: TimeLimits, context: Context, clock: ConversationClock, pool: str | None = None):
         self._policy = policy
+        self._clock = clock
         self._limits = limits
         self._context = context
         self._pool = pool
@@ -116,17 +154,17 @@ class GuardedPolicy:
 
         A pool that the graph has not is no failure of the episode: it raises ``LookupError``.
         """
-        limit_s, late = self._limits.model_s, False
+        limit, late = self._clock.limit("the model", self._limits.model_s), False
 
         def abort() -> None:
             nonlocal late
             late = True
             self.abort(request.session)
 
-        timer = None if limit_s is None else asyncio.get_running_loop().call_later(limit_s, abort)
+        timer = None if limit.seconds is None else asyncio.get_running_loop().call_later(limit.seconds, abort)
         try:
             with self._context.span("model", turn=request.key[-1], context_tokens=len(request.ids)):
-                sample = await self._asked(request)
+                sample = await self._asked(request, limit)
         finally:
             if timer is not None:
                 timer.cancel()
@@ -136,7 +174,7 @@ class GuardedPolicy:
         if sample.stop_reason == "aborted":
             part = sample if len(sample.ids) else None
             if late:
-                raise EpisodeError(Status.TIMED_OUT, _late("the model", limit_s), part)
+                raise EpisodeError(Status.TIMED_OUT, limit.late, part)
             raise EpisodeError(Status.CANCELLED, "the model's turn was aborted", part)
         return sample
 
@@ -151,7 +189,7 @@ class GuardedPolicy:
                 scope.cancel()
         self._policy.abort(session)
 
-    async def _asked(self, request: SampleRequest) -> Sample:
+    async def _asked(self, request: SampleRequest, limit: Limit) -> Sample:
         """What the policy says, or nothing where the turn was aborted before the policy was asked."""
         began = anyio.current_time()
         async with self._unit(request.session) as granted:
@@ -160,7 +198,7 @@ class GuardedPolicy:
             # The limit itself is kept by an abort; counted from here, it would come late by the wait.
             grace_s = self._limits.abort_s - (anyio.current_time() - began)
             work = self._policy.sample(request)
-            return await guarded(work, Status.MODEL_ERROR, "the model", self._limits.model_s, grace_s)
+            return await guarded(work, Status.MODEL_ERROR, "the model", limit, grace_s)
 
     @asynccontextmanager
     async def _unit(self, session: str) -> AsyncGenerator[bool]:
@@ -203,39 +241,58 @@ def sample_problem(sample: Sample, request: SampleRequest) -> str | None:
 
 
 class GuardedEnvironment:
-    """An environment under time limits. ``close`` is not here: the episode stage closes what it made."""
+    """An environment under time limits, its answers checked. It is not closed here: the episode stage closes what it made.
+
+    Args:
+        env: the environment.
+        limits: of its methods.
+        context: of the attempt.
+
+
+    Attributes:
+        clock: of the conversation, once it has begun: setting up and scoring are not part of it.
+    """
 
     def __init__(self, env: Environment, limits: TimeLimits, context: Context):
         self._env = env
         self._limits = limits
         self._context = context
         self._turn = 0
+        self.clock: ConversationClock | None = None
 
     async def reset(self, task: Task, key: tuple[int, int, int, int]) -> Opening:
         """See ``Environment``; raises ``EpisodeError`` only."""
-        with self._context.span("setup"):
-            work = self._env.reset(task, key)
-            return await guarded(work, Status.ENVIRONMENT_ERROR, "the environment's reset", self._limits.setup_s)
+        with self._context.span("reset"):
+            opening = await self._asked(self._env.reset(task, key), "the environment's reset", self._limits.reset_s)
+        if isinstance(opening, Opening) and opening.on_invalid is None:
+            opening = msgspec.structs.replace(opening, on_invalid=task.extra.get("on_invalid"))
+        return _sound(opening, opening_problem(opening), "reset")
 
     async def step(self, message: Message) -> Reply:
         """See ``Environment``; raises ``EpisodeError`` only."""
         with self._context.span("tool", turn=self._turn, calls=len(message.calls)):
             self._turn += 1
-            return await guarded(
-                self._env.step(message), Status.ENVIRONMENT_ERROR, "the environment's step", self._limits.step_s
-            )
+            reply = await self._asked(self._env.step(message), "the environment's step", self._limits.step_s, self.clock)
+        return _sound(reply, reply_problem(message, reply), "step")
 
     async def score(self) -> dict[str, float] | None:
         """See ``Environment``; raises ``EpisodeError`` only."""
         with self._context.span("score"):
-            return await guarded(self._env.score(), Status.ENVIRONMENT_ERROR, "the environment's score", self._limits.score_s)
+            parts = await self._asked(self._env.score(), "the environment's score", self._limits.score_s)
+        return _sound(parts, score_problem(parts), "score")
 
     async def close(self) -> None:
         """Not for agents: does nothing."""
 
+    async def _asked(self, work: Awaitable[T], what: str, limit_s: float | None, clock: ConversationClock | None = None) -> T:
+        allowed = limit(what, limit_s) if clock is None else clock.limit(what, limit_s)
+        return await guarded(work, Status.ENVIRONMENT_ERROR, what, allowed)
 
-def _late(what: str, limit_s: float | None) -> str:
-    return f"{what} took over {limit_s:g} s"
+
+def _sound(answer: T, problem: str | None, method: str) -> T:
+    if problem is not None:
+        raise EpisodeError(Status.ENVIRONMENT_ERROR, f"the environment's {method}: {problem}")
+    return answer
 
 
 def _told(what: str, error: Exception) -> str:

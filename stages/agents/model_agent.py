@@ -3,22 +3,24 @@
 import msgspec
 import numpy as np
 
-from stages.agents.agent import Ending, Setting
-from stages.agents.conversation import converse
+from stages.agents.conversation import Conversation
+from stages.agents.custom import CustomAgent
 from stages.records import Message
-from stages.text.transcript import Transcript
 
 
-class ModelAgent:
+class ModelAgent(CustomAgent):
     """One turn of text per step of the environment."""
 
-    async def run(self, setting: Setting, transcript: Transcript) -> Ending:
-        """See ``Agent.run``."""
+    async def converse(self, talk: Conversation) -> None:
+        """See ``CustomAgent.converse``."""
+        talk.open()
+        while True:
+            message = await talk.sample(lambda ids, turn: _as_text(talk, ids, turn))
+            talk.hear((await talk.step(message)).messages)
 
-        def read_text(ids: np.ndarray, turn: int) -> Message:
-            read = setting.chat.read(ids, turn, setting.opening.tools)
-            stopped = len(ids) > 0 and int(ids[-1]) in setting.chat.stop_ids
-            text = setting.chat.decode(ids[:-1] if stopped else ids)
-            return msgspec.structs.replace(read, content=text, calls=()) if read.calls else read
 
-        return await converse(setting, transcript, read_text, skip_last_calls=False)
+def _as_text(talk: Conversation, ids: np.ndarray, turn: int) -> Message:
+    chat, read = talk.setting.chat, talk.read(ids, turn)
+    stopped = len(ids) > 0 and int(ids[-1]) in chat.stop_ids
+    text = chat.decode(ids[:-1] if stopped else ids)
+    return msgspec.structs.replace(read, content=text, calls=()) if read.calls else read

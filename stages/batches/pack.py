@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from stages.records import Batch, Episode, EpisodeRow, Group
+from stages.records import Batch, Episode, EpisodeRow, Group, Row
 
 
 class Segment(msgspec.Struct, frozen=True, eq=False):
@@ -78,7 +78,7 @@ def pack(birth: int, segments: Sequence[Segment], row_length: int, episodes: tup
 
 
 def group_segments(group: Group, with_logprobs: bool = True) -> list[Segment]:
-    """The rows of the members of a group that have a gradient, in member order; one row a member, and one more for each fork.
+    """The rows of the members of a group that have a gradient, in member order, and those of a member in theirs.
 
     A member with an advantage of exactly 0 has none, so its tokens need no row; a failed member has no advantage but 0.
 
@@ -95,16 +95,17 @@ def group_segments(group: Group, with_logprobs: bool = True) -> list[Segment]:
         )
     return [
         Segment(
-            ids=episode.ids[row],
-            mask=episode.mask[row],
-            logprobs=episode.logprobs[row] if with_logprobs else None,
+            ids=episode.ids[row.start : row.stop],
+            mask=episode.mask[row.start : row.stop],
+            logprobs=episode.logprobs[row.start : row.stop] if with_logprobs else None,
             advantage=float(advantage),
-            versions=episode.versions[row] if with_logprobs else None,
-            name=f"episode {episode.birth}.{episode.member}",
+            versions=episode.versions[row.start : row.stop] if with_logprobs else None,
+            name=f"episode {episode.birth}.{episode.member}{f' of {row.role}' if row.role else ''}",
         )
         for episode, advantage in zip(group.episodes, group.advantages, strict=True)
-        if advantage != 0.0 and not episode.status.failed
-        for row in episode.rows
+        if advantage != 0.0 and episode.status.rule.trains
+        for row in episode.rows or (Row(0, len(episode.ids)),)
+        if row.trained
     ]
 
 
@@ -116,7 +117,8 @@ def episode_row(episode: Episode) -> EpisodeRow:
         num_sampled=episode.num_sampled,
         num_turns=len(episode.turns),
         seconds=episode.seconds,
-        num_forks=len(episode.forks),
+        num_untrained=episode.num_untrained,
+        num_forks=episode.num_forks,
     )
 
 

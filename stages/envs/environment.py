@@ -1,7 +1,7 @@
 """What an environment is: it opens a conversation, answers turns, may score, and is closed once.
 
 It sees messages, never tokens, and never asks a model. Made afresh for each episode by the episode stage, which also puts a
-time limit on every method and calls ``close`` exactly once, whatever happened.
+time limit on every method and calls ``close`` exactly once, whatever happened. One of your own is shorter with ``custom.py``.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,13 +21,17 @@ class Opening(msgspec.Struct, frozen=True):
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
+    on_invalid: Literal["answer", "end"] | None = None
+    """What comes of an invalid call in this task: it is answered with an error, or it ends the episode; ``None`` leaves it to
+    ``task.extra["on_invalid"]``, and where that says nothing, to the agent."""
 
 
 class Reply(msgspec.Struct, frozen=True):
     """The answer to a turn."""
 
     messages: tuple[Message, ...] = ()
-    """What the model reads next: one tool message per call, in the order of the calls, then any user messages."""
+    """What the model reads next: one tool message per call, matched by id, and any user messages. With an end, the true last
+    observation: what the model would have read."""
     end: Literal[Status.FINISHED, Status.TRUNCATED_TURNS] | None = None
     """``None`` while the episode goes on. Finished: by the rules of the task. Truncated: cut short by a limit."""
     reason: str | None = None

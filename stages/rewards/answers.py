@@ -7,7 +7,7 @@ neither does a number the policy mentioned on the way.
 import math
 import re
 
-from stages.records import Episode, Status, Task
+from stages.records import Episode, Task
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
@@ -19,7 +19,7 @@ def final_text(episode: Episode) -> str | None:
         The stripped content of the last message, where the episode finished and that message is the policy's and calls no
         tool; ``None`` otherwise, which includes every truncated episode.
     """
-    if episode.status is not Status.FINISHED or not episode.messages:
+    if not episode.status.rule.answers or not episode.messages:
         return None
     last = episode.messages[-1]
     if last.role != "assistant" or last.calls:

@@ -54,7 +54,7 @@ class Rewards:
         return Group(birth=gathered.birth, episodes=tuple(episodes))
 
     async def _scored(self, episode: Episode) -> Episode:
-        if episode.status.failed:
+        if not episode.status.rule.scored:
             return episode
         parts = dict(episode.parts)  # what the environment scored stays beside it
         for name, (function, _) in self._functions.items():

@@ -4,19 +4,29 @@ Only appends. Where a chat format would write anew what came before, a new row b
 do not change. Not an episode: ``episodes.py`` freezes it into one, whatever happened. Used by agents, and by ``Demonstrate``.
 """
 
+import itertools
 from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
 import numpy as np
 
-from stages.records import Message, Turn
+from stages.records import Message, Row, Turn
 
 
 class Transcript:
     """Tokens given to the policy and tokens sampled from it, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, role: str = "", *, trained: bool = True) -> None:
+        """Begin an empty one.
+
+        Args:
+            role: whose conversation it is, in an episode of several roles.
+            trained: whether what is sampled is trained.
+        """
+        self.role = role
+        self.trained = trained
+        self.branches: list[Transcript] = []
         self.turns: list[Turn] = []
         self.messages: list[Message] = []
         self._ids: list[np.ndarray] = []
@@ -36,11 +46,6 @@ class Transcript:
     def num_sampled(self) -> int:
         """Number of sampled tokens."""
         return self._num_sampled
-
-    @property
-    def forks(self) -> tuple[int, ...]:
-        """Where the rows after the first begin."""
-        return tuple(self._forks)
 
     @property
     def row_length(self) -> int:
@@ -63,7 +68,7 @@ class Transcript:
         self.messages.extend(messages)
 
     def fork(self, ids: np.ndarray, messages: Iterable[Message] = ()) -> None:
-        """Begin a new row: the next turn is sampled after these tokens alone.
+        """Begin a new row of the same reader: the next turn is sampled after these tokens alone.
 
         Args:
             ids: [N], the whole context, at least one token.
@@ -113,9 +118,41 @@ class Transcript:
         """Note how long the environment took to answer the last turn, in seconds."""
         self.turns[-1] = msgspec.structs.replace(self.turns[-1], tool_s=tool_s)
 
+    def branch(self, role: str, *, trained: bool = True) -> "Transcript":
+        """Begin a row of its own, for a reader who sees other tokens. Its tokens stand behind those of the rows before it.
+
+        Args:
+            role: whose conversation it is.
+            trained: whether what is sampled in it is trained.
+
+        Returns:
+            The transcript of the row. Its messages are its own.
+        """
+        branch = Transcript(role, trained=trained)
+        self.branches.append(branch)
+        return branch
+
+    def rows(self) -> tuple[Row, ...]:
+        """The rows that the tokens are made of; empty where there was no branch and no fork."""
+        rows = tuple(
+            Row(first + start, first + stop, part.role, part.trained, forked=start > 0)
+            for first, part in self._parts()
+            for start, stop in itertools.pairwise((0, *part._forks, len(part)))
+            if stop > start
+        )
+        return rows if len(rows) > 1 or self.branches else ()
+
+    def all_turns(self) -> tuple[Turn, ...]:
+        """The turns of all rows, row by row, with their places among all tokens."""
+        return tuple(
+            msgspec.structs.replace(turn, start=turn.start + start, stop=turn.stop + start)
+            for start, part in self._parts()
+            for turn in part.turns
+        )
+
     def ids(self) -> np.ndarray:
         """All tokens so far, int32 [T]."""
-        return _joined(self._ids, np.int32)
+        return _joined([ids for _, part in self._parts() for ids in part._ids], np.int32)
 
     def row_ids(self) -> np.ndarray:
         """Tokens of the newest row, int32 [T]."""
@@ -128,15 +165,21 @@ class Transcript:
 
     def mask(self) -> np.ndarray:
         """True where the policy sampled the token, bool [T]."""
-        return _joined([np.full(len(ids), sampled) for ids, sampled in zip(self._ids, self._sampled, strict=True)], np.bool_)
+        parts = [zip(part._ids, part._sampled, strict=True) for _, part in self._parts()]
+        return _joined([np.full(len(ids), sampled) for part in parts for ids, sampled in part], np.bool_)
 
     def logprobs(self) -> np.ndarray:
         """Behaviour log-probabilities, NaN where not sampled, float32 [T]."""
-        return _joined(self._logprobs, np.float32)
+        return _joined([logprobs for _, part in self._parts() for logprobs in part._logprobs], np.float32)
 
     def versions(self) -> np.ndarray:
         """Weight versions, -1 where not sampled, int32 [T]."""
-        return _joined(self._versions, np.int32)
+        return _joined([versions for _, part in self._parts() for versions in part._versions], np.int32)
+
+    def _parts(self) -> "list[tuple[int, Transcript]]":
+        """This one and its branches, as far as they hold something, each with the place of its first token."""
+        parts = [part for part in (self, *self.branches) if len(part)]
+        return list(zip(itertools.accumulate((len(part) for part in parts), initial=0), parts, strict=False))
 
     def _append(self, ids: np.ndarray, logprobs: np.ndarray, versions: np.ndarray, *, sampled: bool) -> None:
         if not len(ids) == len(logprobs) == len(versions):

@@ -12,14 +12,14 @@ Row = dict[str, int | float | str | None]
 
 
 def divisor(batch: Batch) -> int:
-    """Tokens the summed loss of a batch is divided by: those sampled by members that did not fail.
+    """Tokens the summed loss of a batch is divided by: those sampled by members that did not fail, in rows that are trained.
 
     Members with an advantage of 0 have no row, but they count here: leaving them out saves work and changes no update. A batch
     without episodes counts its targets.
     """
     if not batch.episodes:
         return batch.num_targets
-    return sum(row.num_sampled for row in batch.episodes if not row.status.failed)
+    return sum(row.num_sampled - row.num_untrained for row in batch.episodes if row.status.rule.counts)
 
 
 class StepMeter:

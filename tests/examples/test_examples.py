@@ -15,6 +15,7 @@ LAST_LINES = {
     "grpo_with_a_tool.py": "3 steps, no lag above 1: True",
     "own_tool.py": "held-out success: 0.000 now",
     "fan_out_and_in.py": "40 facts at 50 a second took at least 0.78 s: True; {'fact': 40, 'sum': 20}",
+    "shell_agent.py": "solved 0.000 in one turn, 1.000 at a shell",
     "check_a_stage.py": "the repaired stage keeps its contract",
 }
 

@@ -10,6 +10,12 @@ FLOW_ROWS = (1, 2, 4, 5, 6, 8, 10, 12, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25, 2
 """Of the scheduler, the edges and the barrier. Their numbers; the docstring of a test says ``S19``."""
 ENGINE_ROWS = (11, 13, 14, 47, 62, 80, 82, 84, 85, 86, 87, 88, 90, 91)
 """Of the engine and of getting weights to it."""
+EPISODE_ROWS = (7, 9, 24, 28, 29, 30, 31, 32, 33, 34, 35, 36, 38, 42)
+"""Of an episode: its agent, its environment and its tools."""
+
+
+def test_every_reported_fault_of_an_episode_has_a_test_that_names_it():
+    assert unnamed(EPISODE_ROWS, ROOT / "stages") == []
 
 
 def test_every_reported_fault_of_the_scheduler_has_a_test_that_names_it():

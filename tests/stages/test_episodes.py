@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 
 import anyio
 import anyio.lowlevel
@@ -11,13 +12,16 @@ import pytest
 from flow import Context, Failed
 from flow._context import Desk
 from flow._core.item import Item
+from stages.agents.custom import CustomAgent
 from stages.agents.guards import TimeLimits
 from stages.agents.sampling import SamplingConfig
 from stages.agents.tool_agent import ToolAgent
+from stages.envs.environment import Reply
+from stages.envs.pool import EnvPool
 from stages.envs.tool_env import ToolEnv
 from stages.episodes import Episodes, PromptError, check_tasks
 from stages.policy import Sample
-from stages.records import Status, Task
+from stages.records import Message, Status, Task
 from stages.text.compact import CompactChat
 from stages.tools.calculator import calculator_tool
 from stages.tools.function import FunctionTool
@@ -133,7 +137,11 @@ def context(spans=None):
 def episodes(policy, env=Watched, sampling=None, limits=None, agent=None):
     Watched.made = ()
     sampling = sampling or SamplingConfig(max_tokens_per_turn=16, max_turns=4, seed=11)
-    return Episodes(policy, CHAT, agent or ToolAgent(), lambda task: env(), sampling, limits)
+
+    async def make(task):
+        return env()
+
+    return Episodes(policy, CHAT, agent or ToolAgent(), make, sampling, limits)
 
 
 def run(policy, **kwargs):
@@ -191,7 +199,7 @@ def test_waits_are_spans_and_times_are_kept():
     spans = []
     stage = episodes(ScriptedPolicy(CALL, ANSWER), env=lambda: Watched([tool]))
     episode = asyncio.run(stage(TASK, context(spans)))
-    assert spans == ["setup", "model", "tool", "calculator", "model", "tool", "score"]
+    assert spans == ["setup", "reset", "model", "tool", "calculator", "model", "tool", "score"]
     assert 0.02 <= episode.turns[0].tool_s <= episode.seconds
     assert episode.turns[0].model_s >= 0
 
@@ -202,7 +210,7 @@ def test_scores_of_the_environment_are_parts_of_the_reward():
     )
     assert (episode.parts, episode.reward) == ({"right": 1.0}, None)
     broken = failed(ScriptedPolicy(ANSWER), env=lambda: Watched(scorer=lambda task, said: {"right": float("nan")}))
-    assert broken.error == "the environment's score is not finite in right"
+    assert broken.error == "the environment's score: expected a finite number in right, got nan"
 
 
 @pytest.mark.parametrize(
@@ -295,7 +303,7 @@ def test_a_policy_that_only_makes_invalid_calls_is_stopped_for_that():
 )
 def test_trouble_of_the_environment_is_a_failed_episode_with_its_own_status(where, trouble, status, error):
     """S7, S9, S27, S31, S33."""
-    limits = TimeLimits(setup_s=0.01, step_s=0.01, score_s=0.01)
+    limits = TimeLimits(reset_s=0.01, step_s=0.01, score_s=0.01)
     episode = failed(ScriptedPolicy(CALL, ANSWER), env=lambda: Watched(**{where: trouble}), limits=limits)
     assert (episode.status, episode.error) == (status, error)
     assert episode.reward is None
@@ -388,9 +396,126 @@ def test_what_an_agent_may_draw_from_reaches_the_policy():
 
 def test_a_limit_on_the_conversation_is_a_timeout_and_no_cancellation():
     """S33."""
-    episode = failed(ScriptedPolicy(CALL, None), limits=TimeLimits(episode_s=0.01))
-    assert (episode.status, episode.error) == (Status.TIMED_OUT, "the conversation took over 0.01 s")
+    episode = failed(ScriptedPolicy(CALL, None), limits=TimeLimits(episode_s=0.05, abort_s=0.01))
+    assert (episode.status, episode.error) == (Status.TIMED_OUT, "the conversation took over 0.05 s")
     assert episode.num_sampled == 5
+
+
+@pytest.mark.parametrize("said", ["2*", ""])
+def test_a_limit_on_the_conversation_aborts_the_turn_and_keeps_what_there_is(said):
+    """S33, S90: as by a limit on the turn, of which there is none here."""
+    policy = ScriptedPolicy(CALL, Unfinished(said))
+    episode = failed(policy, limits=TimeLimits(episode_s=0.05))
+    assert len(policy.aborts) == 1
+    assert (episode.status, episode.error) == (Status.TIMED_OUT, "the conversation took over 0.05 s")
+    assert CHAT.decode(episode.ids[episode.mask]) == CALL + said
+
+
+def test_a_limit_on_the_conversation_cuts_a_step_of_the_environment_too():
+    """S33."""
+    episode = failed(ScriptedPolicy(CALL), env=lambda: Watched(step="hang"), limits=TimeLimits(episode_s=0.05))
+    assert (episode.status, episode.error) == (Status.TIMED_OUT, "the conversation took over 0.05 s")
+
+
+def test_what_an_agent_awaits_besides_is_cut_when_the_grace_is_over():
+    class Dreams(CustomAgent):
+        async def converse(self, talk):
+            talk.open()
+            await anyio.sleep_forever()
+
+    episode = failed(ScriptedPolicy(), agent=Dreams(), limits=TimeLimits(episode_s=0.02, abort_s=0.01))
+    assert (episode.status, episode.error) == (Status.TIMED_OUT, "the conversation took over 0.02 s")
+
+
+def test_making_an_environment_has_a_limit_of_its_own():
+    """S28, S33: plain and slow, or async and hanging; what is made late is closed."""
+    closed = []
+
+    class Late(Watched):
+        async def close(self):
+            closed.append(self)
+
+    def slow(task):
+        time.sleep(0.05)
+        return Late()
+
+    async def hang(task):
+        await anyio.sleep_forever()
+
+    for make in (slow, hang):
+        stage = Episodes(ScriptedPolicy(), CHAT, ToolAgent(), make, SamplingConfig(), TimeLimits(setup_s=0.01))
+        outcome = asyncio.run(stage(TASK, context()))
+        assert (outcome.reason, outcome.detail) == (Status.TIMED_OUT, "making the environment took over 0.01 s")
+    assert len(closed) == 1
+
+
+@pytest.mark.parametrize(
+    ("junk", "error"),
+    [
+        (None, "the environment's step: expected a Reply, got NoneType"),
+        (Reply(), "the environment's step: expected one tool message for each of the calls ['call-0-0'], got answers to []"),
+        (Reply((Message("tool", "6", call_id="other"),), Status.FINISHED), "the environment's step: expected at most one tool "
+         "message for each of the calls ['call-0-0'], got answers to ['other']"),
+        (Reply(end=Status.TIMED_OUT), "the environment's step: expected an end of finished, truncated_turns or None, got "
+         "<Status.TIMED_OUT: 'timed_out'>"),
+    ],
+)  # fmt: skip
+def test_junk_of_the_environment_is_its_error(junk, error):
+    class Junk(Watched):
+        async def step(self, message):
+            return junk
+
+    episode = failed(ScriptedPolicy(CALL), env=Junk)
+    assert (episode.status, episode.error) == (Status.ENVIRONMENT_ERROR, error)
+
+
+def test_the_last_observation_of_an_episode_that_the_environment_cut_is_kept():
+    """S42: in the record and in the policy's view, untrained; terminated and truncated are apart."""
+
+    class Cuts(Watched):
+        async def step(self, message):
+            return Reply((Message("tool", "5", call_id=message.calls[0].id),), self.trouble["end"], "night falls")
+
+    cut = run(ScriptedPolicy(CALL), env=lambda: Cuts(end=Status.TRUNCATED_TURNS))
+    assert (cut.status.rule.end, cut.error, cut.messages[-1].content) == ("truncated", "night falls", "5")
+    assert CHAT.decode(cut.ids).endswith(f"{CALL}<|tool|>5<|assistant|>")
+    assert CHAT.decode(cut.ids[cut.mask]) == CALL
+    over = run(ScriptedPolicy(CALL), env=lambda: Cuts(end=Status.FINISHED))
+    assert (over.status.rule.end, over.messages[-1].content) == ("terminated", "5")
+    assert CHAT.decode(over.ids).endswith(CALL)
+    full = run(ScriptedPolicy(CALL, context_length=12), env=lambda: Cuts(end=Status.TRUNCATED_TURNS))
+    assert (full.status.rule.end, len(full.ids), full.messages[-1].content) == ("truncated", 11, "5")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "status"), [("end", Status.TRUNCATED_TURNS), ("answer", Status.FINISHED), (None, Status.FINISHED)]
+)
+def test_a_task_says_what_comes_of_an_invalid_call(wanted, status):
+    stage = episodes(ScriptedPolicy("<|calculator|><|end|>", ANSWER))
+    episode = asyncio.run(stage(Task("t", "2*3", "6", extra={} if wanted is None else {"on_invalid": wanted}), context()))
+    assert episode.status is status
+
+
+def test_a_task_that_wants_something_else_of_an_invalid_call_is_told():
+    outcome = asyncio.run(episodes(ScriptedPolicy())(Task("t", "2*3", extra={"on_invalid": "stop"}), context()))
+    assert outcome.detail == "the environment's reset: expected on_invalid to be answer, end or None, got 'stop'"
+
+
+def test_the_stage_closes_what_is_idle_in_a_pool_when_its_run_is_over():
+    """S31."""
+
+    async def make(task):
+        return Watched()
+
+    async def main():
+        Watched.made = ()
+        async with Episodes(ScriptedPolicy(*[ANSWER] * 3), CHAT, ToolAgent(), EnvPool(make, 2), SamplingConfig()) as stage:
+            for _ in range(3):
+                await stage(TASK, context())
+            assert [env.closed for env in Watched.made] == [0]
+        assert [env.closed for env in Watched.made] == [1]
+
+    asyncio.run(main())
 
 
 def test_a_real_cancellation_goes_on_and_everything_is_released():
@@ -401,11 +526,11 @@ def test_a_real_cancellation_goes_on_and_everything_is_released():
         task = asyncio.create_task(episodes(policy)(TASK, context()))
         for _ in range(steps):
             await asyncio.sleep(0)
-        begun, done = bool(Watched.made), task.done()
+        done = task.done()
         task.cancel()
         outcome = (await asyncio.gather(task, return_exceptions=True))[0]
-        assert [env.closed for env in Watched.made] == [1] * begun
-        assert len(policy.released) == begun
+        assert all(env.closed == 1 for env in Watched.made)
+        assert len(policy.released) == (steps > 0)
         assert len(asyncio.all_tasks()) == 1
         assert done or isinstance(outcome, asyncio.CancelledError)
         return done

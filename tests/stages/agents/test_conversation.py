@@ -94,10 +94,13 @@ def test_an_agent_without_tools_takes_a_call_for_text():
     assert CHAT.decode(transcript.ids()).count("<|user|>go on<|assistant|>") == 1
 
 
-def test_the_last_turn_of_a_conversation_is_heard_by_the_environment():
+def test_the_last_turn_is_heard_by_the_environment_and_what_it_says_then_is_kept():
+    """S42: the true last observation of an episode that was cut, in the record and in the tokens, untrained."""
     turn = CHAT.write(Message("assistant", "6"))
     env = Replying(Reply((NOTE,)), Reply((NOTE,)))
     ending, transcript = converse(ModelAgent(), turn, env, max_turns=2)
     assert (ending.status, ending.reason) == (Status.TRUNCATED_TURNS, "no answer in 2 turns")
     assert len(env.heard) == len(transcript.turns) == 2
-    assert transcript.mask()[-1]
+    assert [message.content for message in transcript.messages] == ["2*3", "6", "hurry", "6", "hurry"]
+    assert CHAT.decode(transcript.ids()).endswith("<|user|>hurry<|assistant|>6<|end|><|user|>hurry<|assistant|>")
+    assert CHAT.decode(transcript.ids()[transcript.mask()]) == "6<|end|>6<|end|>"

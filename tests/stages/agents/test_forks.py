@@ -11,7 +11,7 @@ from stages.agents.sampling import SamplingConfig
 from stages.batches.pack import episode_row, group_segments
 from stages.envs.environment import Opening, Reply
 from stages.policy import Sample
-from stages.records import Episode, Group, Message, Status, Task
+from stages.records import Episode, Group, Message, Row, Status, Task
 from stages.text.compact import CompactChat
 from stages.text.transcript import Transcript
 
@@ -76,7 +76,8 @@ def test_the_next_turn_is_sampled_after_the_new_row_alone():
         "<|bos|><|user|>2*3<|assistant|>6<|end|><|user|>more<|assistant|>",
     ]
     assert transcript.ids()[transcript.mask()].tolist() == [*FIRST.tolist(), *SECOND.tolist()]
-    assert transcript.forks == (len(CHAT.open([Message("user", "2*3")], [])) + len(FIRST),)
+    begin = len(CHAT.open([Message("user", "2*3")], [])) + len(FIRST)
+    assert transcript.rows() == (Row(0, begin), Row(begin, len(transcript), forked=True))
 
 
 def test_a_new_row_has_the_whole_context_to_itself():
@@ -101,7 +102,7 @@ def test_each_row_is_trained_apart_and_forks_are_counted():
         turns=tuple(transcript.turns),
         messages=tuple(transcript.messages),
         status=Status.FINISHED,
-        forks=transcript.forks,
+        rows=transcript.rows(),
     )
     rows = group_segments(Group(4, (episode,), np.array([0.5], np.float32)))
     assert [row.ids[row.mask].tolist() for row in rows] == [FIRST.tolist(), SECOND.tolist()]

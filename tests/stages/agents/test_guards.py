@@ -8,7 +8,7 @@ import pytest
 
 from flow import Context, Graph, StageFailed
 from flow.testing import Collected, Simulated, simulate
-from stages.agents.guards import EpisodeError, GuardedPolicy, TimeLimits
+from stages.agents.guards import ConversationClock, EpisodeError, GuardedPolicy, TimeLimits
 from stages.policy import Sample, SampleRequest
 
 
@@ -62,7 +62,8 @@ def graph_of(
     ends: Collected[tuple[str, str, float]] = Collected()
 
     async def turn(session: str, context: Context) -> tuple[str, str, float]:
-        guarded = GuardedPolicy(policy, limits or TimeLimits(), context, pool)
+        allowed = limits or TimeLimits()
+        guarded = GuardedPolicy(policy, allowed, context, ConversationClock(allowed), pool)
         how = "sampled"
         async with anyio.create_task_group() as group:
             group.start_soon(later, guarded)

@@ -194,7 +194,7 @@ def test_a_chat_that_forks_reads_what_the_template_writes_and_trains_what_was_sa
     assert chat.decode(transcript.row_ids()) == chat.decode(rendered(name, transcript.messages))
     assert [transcript.ids()[span.start : span.stop].tolist() for span in transcript.turns] == sampled
     if not chat.rewrites:
-        assert transcript.forks == ()
+        assert transcript.rows() == ()
 
 
 @pytest.mark.slow

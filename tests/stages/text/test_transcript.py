@@ -1,9 +1,11 @@
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.records import Message
+from stages.records import Message, Row
 from stages.text.transcript import Transcript
 
 SAID = Message("assistant", "x")
@@ -51,7 +53,8 @@ def test_a_fork_begins_a_row_and_changes_none():
     transcript.fork(np.array([1, 9]), [Message("user", "y")])
     transcript.sample(np.array([4]), np.array([-0.5]), np.array([8]), SAID, "stop", 0.25)
     assert transcript.ids().tolist() == [1, 2, 3, 1, 9, 4]
-    assert (transcript.forks, transcript.row_ids().tolist(), transcript.row_length) == ((3,), [1, 9, 4], 3)
+    assert transcript.rows() == (Row(0, 3), Row(3, 6, forked=True))
+    assert (transcript.row_ids().tolist(), transcript.row_length) == ([1, 9, 4], 3)
     assert [(index, ids.tolist()) for index, ids in transcript.spoken()] == [(0, [3]), (2, [4])]
     with pytest.raises(ValueError, match="expected the context of a new row; got no token"):
         transcript.fork(np.array([]))
@@ -89,5 +92,7 @@ def test_whatever_comes_and_is_cut_short_the_arrays_have_one_length(steps):
     assert (transcript.ids().tolist(), transcript.mask().tolist()) == (ids, sampled)
     assert len(transcript) == len(ids) == len(transcript.logprobs()) == len(transcript.versions())
     assert np.isfinite(transcript.logprobs()).tolist() == (transcript.versions() >= 0).tolist() == sampled
-    assert (list(transcript.forks), transcript.row_ids().tolist()) == (rows[1:], ids[rows[-1] :])
+    begun = [row for row, after in itertools.pairwise([*rows, len(ids)]) if after > row]
+    assert [row.start for row in transcript.rows()] == (begun if len(begun) > 1 else [])
+    assert transcript.row_ids().tolist() == ids[rows[-1] :]
     assert transcript.num_sampled == sum(sampled) == sum(turn.stop - turn.start for turn in transcript.turns)

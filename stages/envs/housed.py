@@ -1,0 +1,91 @@
+"""One environment from its making to its closing: made once, closed once, with a thread of its own where it needs one.
+
+Not the conversation with it. What is made after everybody gave up waiting is closed too. Called by the episode stage, and by
+whatever else runs environments.
+"""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+
+from stages.envs.custom import CustomEnv, hosted
+from stages.envs.environment import Environment
+from stages.envs.home_thread import HomeThread
+from stages.records import Task
+
+MakeEnv = Callable[[Task], Environment | CustomEnv | Awaitable[Environment | CustomEnv]]
+"""Makes the environment of one episode. A plain function runs in the environment's thread, which takes a fraction of a
+millisecond; a coroutine function runs on the loop."""
+
+
+class Housed:
+    """A place for one environment.
+
+    Args:
+        make: makes it.
+    """
+
+    def __init__(self, make: MakeEnv) -> None:
+        self._make = make
+        self._thread = HomeThread()
+        self._making: asyncio.Task[Environment] | None = None
+        self._given_up = threading.Event()
+        self._in_thread = False
+
+    async def open(self, task: Task) -> Environment:
+        """Make the environment. Cancelled, it goes on being made: ``close`` waits for it."""
+        self._making = asyncio.create_task(self._made(task))
+        return await asyncio.shield(self._making)
+
+    async def close(self) -> None:
+        """Close what was made, or is being made, and end its thread.
+
+        Cancelled, it gives up on a call that hangs in the thread; what comes of it is closed there.
+        """
+        try:
+            env = await self._outcome()
+            if env is not None:
+                await env.close()
+            self._thread.shutdown()
+            await self._thread.ended()
+        finally:
+            self._given_up.set()
+            self._thread.shutdown()
+            if self._making is not None:
+                self._making.cancel()
+
+    async def _outcome(self) -> Environment | None:
+        """What was made; ``None`` where nothing was."""
+        if self._making is None:
+            return None
+        if not self._in_thread:
+            self._making.cancel()  # does nothing where it is done
+        await asyncio.wait([self._making])
+        failed = self._making.cancelled() or self._making.exception() is not None
+        return None if failed else self._making.result()
+
+    async def _made(self, task: Task) -> Environment:
+        if inspect.iscoroutinefunction(self._make):
+            made = await self._make(task)
+        else:
+            self._in_thread = True
+            try:
+                made = await self._thread.call(self._make_here, task)
+            finally:
+                self._in_thread = False
+            if inspect.isawaitable(made):
+                made = await made
+        return hosted(made, self._thread)
+
+    def _make_here(self, task: Task) -> Environment | CustomEnv | Awaitable[Environment | CustomEnv]:
+        made = self._make(task)
+        if self._given_up.is_set() and not inspect.isawaitable(made):
+            closing = made.close()
+            if inspect.isawaitable(closing):
+                asyncio.run(_finish(closing))
+        return made
+
+
+async def _finish(closing: Awaitable[object]) -> None:
+    await closing

@@ -1,0 +1,156 @@
+"""An environment in a process of its own: what crashes, hangs or leaves children there harms nobody here.
+
+Not a pool: starting one takes the better part of a second, so give an ``EnvPool`` of them to the episode stage. The process is
+spawned, never forked, and leads a process group; closing it kills the group. It ends, with its group, when this process does.
+The child's side is ``process_child.py``.
+"""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import wait
+from typing import Any
+
+from stages.envs.environment import Opening, Reply
+from stages.envs.home_thread import HomeThread
+from stages.envs.housed import MakeEnv
+from stages.envs.process_child import serve
+from stages.records import Message, Task
+
+
+class ProcessEndedError(RuntimeError):
+    """The environment's process ended in the middle of a call."""
+
+
+class ProcessEnv:
+    """An ``Environment`` whose methods run in a spawned process."""
+
+    def __init__(self, make: MakeEnv, *, grace_s: float = 5.0):
+        """Start nothing yet.
+
+        Args:
+            make: makes the environment, in the process, at the first reset; a later reset finds it there. It must be
+                importable: a function of a module, or ``functools.partial`` of one.
+            grace_s: most seconds that closing waits for the environment to close itself, before its process is killed.
+        """
+        self._make = make
+        self._grace_s = grace_s
+        self._thread = HomeThread()
+        self._process: Any = None
+        self._connection: Any = None
+        self._busy = self._stopped = False
+
+    async def reset(self, task: Task, key: tuple[int, int, int, int]) -> Opening:
+        """See ``Environment.reset``. Starts the process where there is none.
+
+        Raises:
+            ProcessEndedError: it ended meanwhile.
+        """
+        return await self._ask("reset", task, key)
+
+    async def step(self, message: Message) -> Reply:
+        """See ``Environment.step``.
+
+        Raises:
+            ProcessEndedError: it ended meanwhile.
+        """
+        return await self._ask("step", message)
+
+    async def score(self) -> dict[str, float] | None:
+        """See ``Environment.score``.
+
+        Raises:
+            ProcessEndedError: it ended meanwhile.
+        """
+        return await self._ask("score")
+
+    async def close(self) -> None:
+        """Close the environment, then kill what is left of its process group. Where a call was cut short, kill at once."""
+        self._stopped = True
+        if self._busy:
+            self._kill()
+        try:
+            await self._thread.finish(self._end)
+        finally:
+            self._thread.shutdown()
+        await self._thread.ended()
+
+    async def _ask(self, method: str, *args: Any) -> Any:
+        self._busy = True
+        outcome, value = await self._thread.call(self._exchange, method, args)
+        self._busy = False
+        if outcome == "raised":
+            raise value
+        return value
+
+    # --- in the thread ---
+
+    def _exchange(self, method: str, args: tuple[Any, ...]) -> tuple[str, Any]:
+        if self._process is None:
+            self._start()
+        if self._stopped:
+            raise ProcessEndedError("expected an open environment; got one that is being closed, in ProcessEnv; make another")
+        try:
+            self._connection.send((method, args))
+            return self._connection.recv()
+        except (EOFError, ConnectionError) as error:
+            code = self._bury()
+            raise ProcessEndedError(
+                f"expected an answer; got the end of the environment's process, exit code {code}, in {method}"
+            ) from error
+
+    def _start(self) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self._connection, theirs = spawn.Pipe()
+        # A daemon: the interpreter ends it at its exit, and does not wait for it.
+        process = spawn.Process(target=serve, args=(theirs, self._make), name="headrace-environment", daemon=True)
+        process.start()
+        theirs.close()
+        self._process = process
+
+    def _end(self) -> None:
+        if self._process is None:
+            return
+        if not self._busy:
+            self._close_there()
+        self._bury()
+
+    def _bury(self) -> int | None:
+        """Kill the group and reap the process; its exit code."""
+        wait([self._process.sentinel], 0.0 if self._stopped else self._grace_s)  # tells its own exit code from our kill
+        self._kill()
+        process, self._process = self._process, None
+        process.join()
+        code = process.exitcode
+        process.close()
+        self._connection.close()
+        return code
+
+    def _close_there(self) -> None:
+        """Have the environment close itself; a process that does not get to it is killed in any case."""
+        with suppress(EOFError, ConnectionError):
+            self._connection.send(("close", ()))
+            if self._connection.poll(self._grace_s):
+                self._connection.recv()
+
+    def _kill(self) -> None:
+        """Kill the group. The process is not reaped before, so its number is its own."""
+        process = self._process
+        if process is None:
+            return
+        # Before the child has made its group there is none; then it has no children either. A closed one is dead.
+        with suppress(ProcessLookupError, ValueError):
+            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def in_process(make: MakeEnv, *, grace_s: float = 5.0) -> Callable[[Task], ProcessEnv]:
+    """What makes environments in processes.
+
+    Args:
+        make: see ``ProcessEnv``.
+        grace_s: see ``ProcessEnv``.
+    """
+    return lambda task: ProcessEnv(make, grace_s=grace_s)
