@@ -58,7 +58,7 @@ class TemplateChat:
         formats = tuple(FORMATS.values()) if calls is None else (format_named(calls),)
         learned = learn_calls(self._rendering, formats)
         self._style, self.call_format, verbatim = learned or (None, format_named(calls or "hermes"), True)
-        self._writer = Writer(self._style, self.call_format)
+        self._writer = Writer(self._style, self.call_format, self._rendering.foreign)
         self._frame = Frame(self._rendering, self._style)
         ends = (self._frame.end, self._frame.last_end, self._frame.call_end, *also_stop)
         self.stop_ids = tuple(dict.fromkeys(ends))
