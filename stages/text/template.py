@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from stages.records import Message, ToolCall
-from stages.text.calls import FORMATS, CallFormat, format_named, parse_calls
+from stages.text.calls import FORMATS, CallFormat, FormatName, format_named, parse_calls
 from stages.text.chat import ToolSpec
 from stages.text.formats.scan import THINK_CLOSE, THINK_OPEN
 from stages.text.frame import Frame, learn_calls
@@ -37,7 +37,7 @@ class TemplateChat:
         tokenizer: "PreTrainedTokenizerFast",
         *,
         also_stop: tuple[int, ...] = (),
-        calls: str | None = None,
+        calls: FormatName | None = None,
         history: Literal["append", "fork"] = "append",
     ):
         """Learn what the template puts around turns, and check it.

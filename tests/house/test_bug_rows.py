@@ -1,4 +1,4 @@
-"""Faults reported of systems like this one: each that concerns flow or the engine is named by a test."""
+"""Faults reported of systems like this one: each that concerns flow, the engine or texts is named by a test."""
 
 import ast
 import re
@@ -10,6 +10,8 @@ FLOW_ROWS = (1, 2, 4, 5, 6, 8, 10, 12, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25, 2
 """Of the scheduler, the edges and the barrier. Their numbers; the docstring of a test says ``S19``."""
 ENGINE_ROWS = (11, 13, 14, 47, 62, 80, 82, 84, 85, 86, 87, 88, 90, 91)
 """Of the engine and of getting weights to it."""
+TEXT_ROWS = (44, 45, 46, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 63, 64)
+"""Of chat templates and of reading calls."""
 
 
 def test_every_reported_fault_of_the_scheduler_has_a_test_that_names_it():
@@ -18,6 +20,10 @@ def test_every_reported_fault_of_the_scheduler_has_a_test_that_names_it():
 
 def test_every_reported_fault_of_the_engine_has_a_test_of_stages_or_graphs_that_names_it():
     assert set(unnamed(ENGINE_ROWS, ROOT / "stages")) & set(unnamed(ENGINE_ROWS, ROOT / "graphs")) == set()
+
+
+def test_every_reported_fault_of_templates_and_calls_has_a_test_of_stages_that_names_it():
+    assert unnamed(TEXT_ROWS, ROOT / "stages") == []
 
 
 def test_only_the_docstring_of_a_test_counts():

@@ -337,3 +337,9 @@ def test_reasoning_stays_between_a_call_and_its_reply():
     transcript.give(chat.open(opening, [calculator_tool()]), opening)
     transcript.sample(ids, np.zeros(len(ids)), np.zeros(len(ids)), chat.read(ids), "stop", 0.0)
     assert chat.fork(transcript, [Message("tool", "42", call_id="call-0-0")], [calculator_tool()]) is None
+
+
+def test_the_table_of_the_docs_says_what_is_learned():
+    page = (Path(__file__).parents[3] / "docs" / "templates.md").read_text()
+    for name, (calls, ends, rewrites) in LEARNED.items():
+        assert f"| {name} | {calls} | `{ends.replace('|', chr(92) + '|')}` | {', '.join(rewrites)} |".replace("  ", " ") in page
