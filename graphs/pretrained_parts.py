@@ -25,6 +25,7 @@ from stages.rollout.config import EngineConfig
 from stages.rollout.engine import Engine
 from stages.tasks.arithmetic import ArithmeticConfig, Split, arithmetic_tasks
 from stages.tasks.jsonl import JsonlTasks
+from stages.text.calls import FormatName
 from stages.text.pretrained import load_chat
 from stages.tools.calculator import calculator_tool
 
@@ -44,6 +45,11 @@ class PolicyConfig(PlacingConfig):
     """System message of every episode; ``None`` leaves it to the chat template."""
     tools: Literal["none", "calculator"] = "none"
     """What the agent may call: nothing, so that its first turn is its answer, or a calculator."""
+    calls: FormatName | None = None
+    """Format of tool calls; ``None`` takes the one the model's chat template writes, or Hermes' where it writes none."""
+    history: Literal["append", "fork"] = "append"
+    """Where the chat template would rewrite earlier turns: go on from what the policy saw, or begin a new training row with the
+    template's own rendering."""
     reward: Literal["exact_answer", "last_number"] = "last_number"
     """What earns 1: the answer to the letter, or its last number equal to the reference as a number."""
 
@@ -91,7 +97,7 @@ def make_parts(config: PretrainedConfig) -> Parts:
     tools = (calculator_tool(),) if policy.tools == "calculator" else ()
     source = find_model(policy.model, policy.revision, "policy.model")
     trace = EngineTrace()
-    chat = load_chat(source.path)
+    chat = load_chat(source.path, calls=policy.calls, history=policy.history)
     model = describe_model(source.path)
     engine_mesh = place(model, policy)
 

@@ -5,7 +5,7 @@ The formats are in ``formats/``, a file each. Nothing is repaired: a call that i
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from stages.records import BadCall, ToolCall
 from stages.text.chat import call_id
@@ -54,6 +54,8 @@ class CallFormat(Protocol):
         ...
 
 
+FormatName = Literal["harmony", "deepseek", "mistral", "xml", "hermes", "gemma", "llama_json", "pythonic"]
+"""Names of the formats."""
 FORMATS: dict[str, CallFormat] = {
     each.name: each
     for each in (

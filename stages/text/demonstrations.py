@@ -55,7 +55,7 @@ def demonstrate(example: Example, chat: Chat, tools: Sequence[ToolSpec], *, birt
         unknown = np.full(len(ids), np.nan, np.float32), np.full(len(ids), -1, np.int32)
         transcript.sample(ids, *unknown, said, "stop", model_s=0.0)
         if index + 1 < len(rounds):
-            transcript.give(chat.extend(replies), replies)
+            transcript.give(chat.extend(replies, said=said), replies)
     prompt = next((message.content for message in opening if message.role == "user"), "")
     return Episode(
         task=Task(example.id, prompt, source="demonstrations"),

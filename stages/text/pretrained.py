@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from stages.text.calls import FormatName
 from stages.text.gguf_tokenizer import load_gguf_tokenizer
 from stages.text.template import TemplateChat
 
@@ -31,7 +32,7 @@ def load_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
     return _folder_tokenizer(path) if path.is_dir() else load_gguf_tokenizer(path)
 
 
-def load_chat(path: Path, *, calls: str | None = None, history: Literal["append", "fork"] = "append") -> TemplateChat:
+def load_chat(path: Path, *, calls: FormatName | None = None, history: Literal["append", "fork"] = "append") -> TemplateChat:
     """The chat format of a model. Turns end as its template says, and by what else its ``generation_config.json`` names.
 
     Args:

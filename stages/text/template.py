@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from stages.records import Message, ToolCall
-from stages.text.calls import FORMATS, CallFormat, format_named, parse_calls
+from stages.text.calls import FORMATS, CallFormat, FormatName, format_named, parse_calls
 from stages.text.chat import ToolSpec
 from stages.text.formats.scan import THINK_CLOSE, THINK_OPEN
 from stages.text.frame import Frame, learn_calls
@@ -37,7 +37,7 @@ class TemplateChat:
         tokenizer: "PreTrainedTokenizerFast",
         *,
         also_stop: tuple[int, ...] = (),
-        calls: str | None = None,
+        calls: FormatName | None = None,
         history: Literal["append", "fork"] = "append",
     ):
         """Learn what the template puts around turns, and check it.
@@ -58,7 +58,7 @@ class TemplateChat:
         formats = tuple(FORMATS.values()) if calls is None else (format_named(calls),)
         learned = learn_calls(self._rendering, formats)
         self._style, self.call_format, verbatim = learned or (None, format_named(calls or "hermes"), True)
-        self._writer = Writer(self._style, self.call_format)
+        self._writer = Writer(self._style, self.call_format, self._rendering.foreign)
         self._frame = Frame(self._rendering, self._style)
         ends = (self._frame.end, self._frame.last_end, self._frame.call_end, *also_stop)
         self.stop_ids = tuple(dict.fromkeys(ends))

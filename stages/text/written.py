@@ -1,7 +1,7 @@
 """Records as the messages that chat templates take: calls in the template's style, or as text where it has none."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,8 +21,16 @@ _TAGS = ("<tool_response>\n", "\n</tool_response>")
 class Writer:
     """Messages for one template."""
 
-    def __init__(self, style: CallStyle | None, call_format: CallFormat):
+    def __init__(self, style: CallStyle | None, call_format: CallFormat, foreign: Callable[[str], str]):
+        """Keep how the template wants them.
+
+        Args:
+            style: how it takes calls; ``None`` where it writes none.
+            call_format: how calls are written as text.
+            foreign: see ``Rendering.foreign``.
+        """
         self._style = style
+        self._foreign = foreign
         self._format = call_format
         self._around = _FENCES.get(call_format.name, _TAGS)
 
@@ -59,7 +67,8 @@ class Writer:
         numbers = {id(reply): number for number, reply in enumerate(tools)}
         named = dict(zip(map(id, tools), self.names(tools, said), strict=True))
         return [
-            _tool(reply, numbers[id(reply)], named[id(reply)]) if reply.role == "tool" else _said(reply) for reply in replies
+            self._tool(reply, numbers[id(reply)], named[id(reply)]) if reply.role == "tool" else self._said(reply)
+            for reply in replies
         ]
 
     def names(self, tools: Sequence[Message], said: Message | None) -> list[str]:
@@ -71,7 +80,8 @@ class Writer:
     def folded(self, replies: Sequence[Message]) -> Written:
         """All that was said to a turn as one user message."""
         before, after = self._around
-        parts = [f"{before}{reply.content}{after}" if reply.role == "tool" else reply.content for reply in replies]
+        parts = [self._foreign(reply.content) for reply in replies]
+        parts = [f"{before}{part}{after}" if reply.role == "tool" else part for part, reply in zip(parts, replies, strict=True)]
         return {"role": "user", "content": "\n".join(parts)}
 
     def history(self, messages: Sequence[Message], raw: Mapping[int, str], *, fold: bool) -> list[Written]:
@@ -108,10 +118,9 @@ class Writer:
             return []
         return [self.folded(pending)] if fold and said is not None else self.replies(pending, said)
 
+    def _said(self, message: Message) -> Written:
+        content = message.content if message.role == "system" else self._foreign(message.content)
+        return {"role": message.role, "content": content}
 
-def _said(message: Message) -> Written:
-    return {"role": message.role, "content": message.content}
-
-
-def _tool(reply: Message, number: int, name: str) -> dict[str, Any]:
-    return {"role": "tool", "content": reply.content, "tool_call_id": wire_id(number), "name": name}
+    def _tool(self, reply: Message, number: int, name: str) -> dict[str, Any]:
+        return {"role": "tool", "content": self._foreign(reply.content), "tool_call_id": wire_id(number), "name": name}

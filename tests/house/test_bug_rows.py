@@ -1,4 +1,4 @@
-"""Faults reported of systems like this one: each that concerns flow or the engine is named by a test."""
+"""Faults reported of systems like this one: each that concerns flow, the engine, episodes or texts is named by a test."""
 
 import ast
 import re
@@ -13,9 +13,8 @@ ENGINE_ROWS = (11, 13, 14, 47, 62, 80, 82, 84, 85, 86, 87, 88, 90, 91)
 EPISODE_ROWS = (7, 9, 24, 28, 29, 30, 31, 32, 33, 34, 35, 36, 38, 42)
 """Of an episode: its agent, its environment and its tools."""
 
-
-def test_every_reported_fault_of_an_episode_has_a_test_that_names_it():
-    assert unnamed(EPISODE_ROWS, ROOT / "stages") == []
+TEXT_ROWS = (44, 45, 46, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 63, 64)
+"""Of chat templates and of reading calls."""
 
 
 def test_every_reported_fault_of_the_scheduler_has_a_test_that_names_it():
@@ -24,6 +23,14 @@ def test_every_reported_fault_of_the_scheduler_has_a_test_that_names_it():
 
 def test_every_reported_fault_of_the_engine_has_a_test_of_stages_or_graphs_that_names_it():
     assert set(unnamed(ENGINE_ROWS, ROOT / "stages")) & set(unnamed(ENGINE_ROWS, ROOT / "graphs")) == set()
+
+
+def test_every_reported_fault_of_templates_and_calls_has_a_test_of_stages_that_names_it():
+    assert unnamed(TEXT_ROWS, ROOT / "stages") == []
+
+
+def test_every_reported_fault_of_an_episode_has_a_test_that_names_it():
+    assert unnamed(EPISODE_ROWS, ROOT / "stages") == []
 
 
 def test_only_the_docstring_of_a_test_counts():

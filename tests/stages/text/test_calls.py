@@ -3,13 +3,14 @@
 import json
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.records import BadCall, ToolCall
-from stages.text.calls import FORMATS, TurnParser, format_named, parse_calls
+from stages.text.calls import FORMATS, FormatName, TurnParser, format_named, parse_calls
 from stages.text.formats.found import MAX_PROBLEM_CHARS
 
 HERMES = FORMATS["hermes"]
@@ -53,6 +54,10 @@ def test_the_corpus_is_large_and_each_line_has_a_reason_of_its_own():
     assert len(CORPUS) >= 200
     assert len({(row["format"], row["reason"]) for row in CORPUS}) == len(CORPUS)
     assert {row["format"] for row in CORPUS} == set(FORMATS)
+
+
+def test_formats_have_the_names_that_settings_take():
+    assert get_args(FormatName) == tuple(FORMATS)
 
 
 @pytest.mark.parametrize("name", FORMATS)
