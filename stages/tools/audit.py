@@ -29,7 +29,7 @@ class AuditLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._rows: queue.Queue[Mapping[str, Any] | None] = queue.Queue(MAX_WAITING)
+        self._rows: queue.Queue[bytes | None] = queue.Queue(MAX_WAITING)
         self._thread: threading.Thread | None = None
         self._error: OSError | None = None
 
@@ -56,7 +56,7 @@ class AuditLog:
             self._thread = threading.Thread(target=self._write_all, name="audit log", daemon=True)
             self._thread.start()
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        self._rows.put({"time": now, **more, **row})
+        self._rows.put(msgspec.json.encode({"time": now, **more, **row}) + b"\n")
 
     def _write_all(self) -> None:
         try:
@@ -69,7 +69,7 @@ class AuditLog:
 
     def _write_to(self, file: BinaryIO) -> None:
         while (row := self._rows.get()) is not None:
-            file.write(msgspec.json.encode(row) + b"\n")
+            file.write(row)
             if self._rows.empty():
                 file.flush()
 
