@@ -19,6 +19,7 @@ from typing import Any, Self
 
 import anyio
 
+from stages.tools.audit import RUN_FOLDER
 from stages.tools.tool import BrokenToolError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -182,18 +183,18 @@ class Uses:
     names: set[str] = field(default_factory=set[str])
 
 
-_FOLDER: ContextVar[Path] = ContextVar("folder of revocations")
+_RUN: ContextVar[Path] = ContextVar("folder of the run")
 _USES: ContextVar[Uses] = ContextVar("uses of credentials")
 
 
 @contextlib.contextmanager
 def revocations_in(run: Path) -> Generator[None]:
     """Heed, in a block, what is revoked for the run with this folder."""
-    token = _FOLDER.set(run / FOLDER)
+    token = _RUN.set(run)
     try:
         yield
     finally:
-        _FOLDER.reset(token)
+        _RUN.reset(token)
 
 
 @contextlib.contextmanager
@@ -208,8 +209,8 @@ def uses_into(uses: Uses) -> Generator[None]:
 
 def revoked(name: str) -> bool:
     """Whether a credential was revoked for the run under way."""
-    folder = _FOLDER.get(None)
-    return folder is not None and (folder / name).exists()
+    run = _RUN.get(None) or os.environ.get(RUN_FOLDER)
+    return run is not None and (Path(run) / FOLDER / name).exists()
 
 
 def revoke(run: Path, name: str) -> None:
