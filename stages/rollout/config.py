@@ -35,7 +35,7 @@ class EngineConfig(BaseModel):
     steps are compiled too, see ``prefill_buckets``."""
     prefill_chunk: int = Field(default=16, ge=1)
     """Tokens of a row. Short rows are filled better by short contexts, but each of them looks through a whole slot."""
-    prefill_wait: int = Field(default=4, ge=0)
+    prefill_wait: int = Field(default=1, ge=0)
     """Decode steps for which a prefill step waits for more rows, while there is something to decode, unless it fills one of the
     sizes that are compiled: with few rows it costs nearly what it does with all of its size. 0 keeps most slots decoding, some
     make more tokens a second. Changes when things happen, never what is sampled."""
