@@ -5,7 +5,6 @@ What interrupts do is in ``interrupts``.
 
 import asyncio
 import contextlib
-import functools
 import gc
 import resource
 import time
@@ -22,9 +21,7 @@ from graphs.summary import of_phase
 from graphs.versions import versions
 from graphs.view import View
 from stages.episodes import check_tasks
-from stages.tools.audit import AUDIT_FILE, AuditLog
-from stages.tools.context import tool_context_with
-from stages.tools.credentials import revocations_in
+from stages.tools.run import tools_of_run
 
 Prepared = Sequence[tuple[Phase, Plan]]
 
@@ -104,8 +101,6 @@ class _Execution:
         with interruptible(lambda: self._run):
             async with contextlib.AsyncExitStack() as stack:
                 recorder = stack.enter_context(PerfettoWriter(self._folder.path / "run.pftrace"))
-                self._audit = stack.enter_context(AuditLog(self._folder.path / AUDIT_FILE))
-                stack.enter_context(revocations_in(self._folder.path))
                 await self._open(stack, recorder)
                 self._summary["versions"] = versions(self._program)
                 for phase, plan in plans:
@@ -134,8 +129,7 @@ class _Execution:
         await phase.prepare()
         self._run = run
         try:
-            audit = functools.partial(self._audit.write, phase=phase.name)
-            with self._view.showing(phase, run), tool_context_with(audit=audit):
+            with self._view.showing(phase, run), tools_of_run(self._folder.path, phase.name):
                 outcome = await run.finish()
         finally:
             self._run = None

@@ -14,7 +14,7 @@ import anyio
 from stages.envs.environment import Opening, Reply, Scorer, opening_messages
 from stages.records import BadCall, Message, Status, Task, ToolCall
 from stages.tools.audited import AuditedCalls
-from stages.tools.credentials import uses_into
+from stages.tools.credentials import Uses, blanked_errors, uses_into
 from stages.tools.tool import Tool, ToolAnswer, Toolset
 
 Call = ToolCall | BadCall
@@ -75,7 +75,7 @@ class ToolEnv:
         self._task, self._said, self._invalid = task, [], 0
         self._calls = AuditedCalls(task, key, self._max_reply_chars)
         tools = list(self._fixed)
-        with uses_into(self._calls.secrets):
+        with uses_into(Uses(self._calls.secrets)), blanked_errors():
             for toolset in self._toolsets:
                 tools += await self._open.enter_async_context(toolset.open(key))
         self._tools = _by_name(tools)

@@ -5,17 +5,20 @@ after the call, so a killed run has all but its last rows.
 """
 
 import datetime
+import os
 import queue
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import msgspec
 
 AUDIT_FILE = "audit.jsonl"
 """Its name in the folder of a run."""
+RUN_FOLDER, RUN_PHASE = "HEADRACE_RUN_FOLDER", "HEADRACE_RUN_PHASE"
+"""Variables by which processes that a run starts know it."""
 MAX_WAITING = 10_000
 """Rows that may wait for the disk. A call waits with its row beyond that: none is lost."""
 
@@ -29,7 +32,7 @@ class AuditLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._rows: queue.Queue[Mapping[str, Any] | None] = queue.Queue(MAX_WAITING)
+        self._rows: queue.Queue[bytes | None] = queue.Queue(MAX_WAITING)
         self._thread: threading.Thread | None = None
         self._error: OSError | None = None
 
@@ -55,23 +58,31 @@ class AuditLog:
             # Not a daemon's end but ours: leaving joins it. A daemon all the same, so that a crash is not held up.
             self._thread = threading.Thread(target=self._write_all, name="audit log", daemon=True)
             self._thread.start()
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        self._rows.put({"time": now, **more, **row})
+        self._rows.put(_line({**more, **row}))
 
     def _write_all(self) -> None:
         try:
-            with self._path.open("ab") as file:
-                self._write_to(file)
+            with self._path.open("ab", buffering=0) as file:
+                while (row := self._rows.get()) is not None:
+                    file.write(row)
         except OSError as error:
             self._error = error
             while self._rows.get() is not None:
                 pass
 
-    def _write_to(self, file: BinaryIO) -> None:
-        while (row := self._rows.get()) is not None:
-            file.write(msgspec.json.encode(row) + b"\n")
-            if self._rows.empty():
-                file.flush()
+
+def inherited_audit(row: Mapping[str, Any]) -> None:
+    """Write a row in a process that a run has started, at once; does nothing where no run did."""
+    run = os.environ.get(RUN_FOLDER)
+    if run is not None:
+        # One write to the end of a file: rows of several processes do not mix.
+        with (Path(run) / AUDIT_FILE).open("ab", buffering=0) as file:
+            file.write(_line({"phase": os.environ.get(RUN_PHASE), **row}))
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    return msgspec.json.encode({"time": now, **row}) + b"\n"
 
 
 def used_credentials(path: Path) -> set[str]:

@@ -5,7 +5,7 @@ Not the audit log, which is the run's (``audit.py``), and not the rules of what 
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import anyio
@@ -13,7 +13,7 @@ import anyio
 from stages.cancellation import cancel_requested
 from stages.records import BadCall, Task, ToolCall
 from stages.tools.context import tool_context
-from stages.tools.credentials import blanked, uses_into
+from stages.tools.credentials import Uses, blanked, blanked_errors, uses_into
 from stages.tools.tool import BrokenToolError, Tool, ToolAnswer, bounded, failure
 
 MAX_ARGUMENTS_CHARS = 500
@@ -45,50 +45,45 @@ class AuditedCalls:
         Raises:
             Exception: what the tool raised, its text without secrets.
         """
-        uses: dict[str, str] = {}
+        uses = Uses(self.secrets)
         outcome, started = "cancelled", anyio.current_time()
-        try:
-            answer = await self._called(tool, call, (*self._key, turn, index), uses)
-            outcome = answer.outcome
-            return ToolAnswer(bounded(blanked(answer.text, self.secrets), self._max_reply_chars), answer.outcome)
-        except Exception as error:
-            outcome = "broken" if isinstance(error, BrokenToolError) else "raised"
-            raise
-        finally:
-            self._told(call, turn, outcome, anyio.current_time() - started, uses)
+        with uses_into(uses), tool_context().span(tool.name, call=call.id):
+            try:
+                answer = await _called(tool, call.arguments, (*self._key, turn, index))
+                outcome = answer.outcome
+                return ToolAnswer(bounded(blanked(answer.text), self._max_reply_chars), outcome)
+            except Exception as error:
+                outcome = "broken" if isinstance(error, BrokenToolError) else "raised"
+                raise
+            finally:
+                self._told(call, turn, outcome, anyio.current_time() - started, uses.names)
 
     def refuse(self, call: ToolCall | BadCall, turn: int, problem: str, outcome: str = "invalid") -> ToolAnswer:
         """Answer a call that is not made."""
-        self._told(call, turn, outcome, 0.0, {})
-        text = bounded(f"error: {problem}", self._max_reply_chars)
+        with uses_into(Uses(self.secrets)):
+            self._told(call, turn, outcome, 0.0, ())
+            text = bounded(f"error: {blanked(problem)}", self._max_reply_chars)
         return ToolAnswer(text, "invalid" if outcome == "invalid" else "failed")
 
-    async def _called(self, tool: Tool, call: ToolCall, key: tuple[int, ...], uses: dict[str, str]) -> ToolAnswer:
-        try:
-            with uses_into(uses), tool_context().span(tool.name, call=call.id):
-                return await tool.call(call.arguments, key)
-        except asyncio.CancelledError:
-            if cancel_requested():
-                raise
-            return failure("the call was cancelled")
-        except Exception as error:
-            text = blanked(str(error), self.secrets | uses)
-            if text == str(error):
-                raise
-            # Of another type where it is not one of ours: who knows what else the original carries.
-            kind = BrokenToolError if isinstance(error, BrokenToolError) else RuntimeError
-            raise kind(text) from None
-        finally:
-            self.secrets |= uses
-
-    def _told(self, call: ToolCall | BadCall, turn: int, outcome: str, seconds: float, uses: Mapping[str, str]) -> None:
+    def _told(self, call: ToolCall | BadCall, turn: int, outcome: str, seconds: float, names: Collection[str]) -> None:
         context, (_, birth, member, retry) = tool_context(), self._key
         row: dict[str, Any] = {"task": self._task.id, "birth": birth, "member": member, "retry": retry}
         row |= {"attempt": context.attempt, "turn": turn, "call": call.id}
-        row |= {"tool": None, "arguments": None} if isinstance(call, BadCall) else self._of(call)
-        row |= {"credentials": sorted(uses), "outcome": outcome, "seconds": seconds}
+        row |= {"tool": None, "arguments": None} if isinstance(call, BadCall) else _of(call)
+        row |= {"credentials": sorted(names), "outcome": outcome, "seconds": seconds}
         context.audit(row)
 
-    def _of(self, call: ToolCall) -> dict[str, Any]:
-        arguments = blanked(json.dumps(call.arguments, ensure_ascii=False, default=str), self.secrets)
-        return {"tool": bounded(call.name, 64), "arguments": bounded(arguments, MAX_ARGUMENTS_CHARS)}
+
+async def _called(tool: Tool, arguments: Mapping[str, Any], key: tuple[int, ...]) -> ToolAnswer:
+    try:
+        with blanked_errors():
+            return await tool.call(arguments, key)
+    except asyncio.CancelledError:
+        if cancel_requested():
+            raise
+        return failure("the call was cancelled")
+
+
+def _of(call: ToolCall) -> dict[str, Any]:
+    arguments = blanked(json.dumps(call.arguments, ensure_ascii=False, default=str))
+    return {"tool": bounded(call.name, 64), "arguments": bounded(arguments, MAX_ARGUMENTS_CHARS)}

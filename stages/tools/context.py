@@ -12,6 +12,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
+from stages.tools.audit import inherited_audit
+
 
 @contextlib.asynccontextmanager
 async def _at_once(needs: Mapping[str, int]) -> AsyncGenerator[None]:
@@ -21,10 +23,6 @@ async def _at_once(needs: Mapping[str, int]) -> AsyncGenerator[None]:
 @contextlib.contextmanager
 def _unseen(name: str, **args: Any) -> Generator[None]:
     yield
-
-
-def _untold(row: Mapping[str, Any]) -> None:
-    pass
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class ToolContext:
     permit: Callable[[Mapping[str, int]], AbstractAsyncContextManager[None]] = _at_once
     span: Callable[..., AbstractContextManager[None]] = _unseen
     count_tokens: Callable[[str], int] | None = None
-    audit: Callable[[Mapping[str, Any]], None] = _untold
+    audit: Callable[[Mapping[str, Any]], None] = inherited_audit
     attempt: int = 0
 
 

@@ -13,11 +13,13 @@ import os
 import re
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import anyio
 
+from stages.tools.audit import RUN_FOLDER
 from stages.tools.tool import BrokenToolError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -123,7 +125,8 @@ class Credentials:
         secret = self._secrets[name]
         uses = _USES.get(None)
         if uses is not None:
-            uses[name] = secret
+            uses.secrets[name] = secret
+            uses.names.add(name)
         return secret
 
     @contextlib.asynccontextmanager
@@ -167,23 +170,36 @@ def _absent(names: list[str], known: tuple[str, ...]) -> LookupError:
     )
 
 
-_FOLDER: ContextVar[Path] = ContextVar("folder of revocations")
-_USES: ContextVar[dict[str, str]] = ContextVar("uses of credentials")
+@dataclass(frozen=True)
+class Uses:
+    """What has been used.
+
+    Attributes:
+        secrets: of an episode so far, by name.
+        names: of one call of it.
+    """
+
+    secrets: dict[str, str]
+    names: set[str] = field(default_factory=set[str])
+
+
+_RUN: ContextVar[Path] = ContextVar("folder of the run")
+_USES: ContextVar[Uses] = ContextVar("uses of credentials")
 
 
 @contextlib.contextmanager
 def revocations_in(run: Path) -> Generator[None]:
     """Heed, in a block, what is revoked for the run with this folder."""
-    token = _FOLDER.set(run / FOLDER)
+    token = _RUN.set(run)
     try:
         yield
     finally:
-        _FOLDER.reset(token)
+        _RUN.reset(token)
 
 
 @contextlib.contextmanager
-def uses_into(uses: dict[str, str]) -> Generator[None]:
-    """Write down, in a block and in tasks and threads started in it, each secret that is used, by its name."""
+def uses_into(uses: Uses) -> Generator[None]:
+    """Write down, in a block and in tasks and threads started in it, what is used."""
     token = _USES.set(uses)
     try:
         yield
@@ -193,8 +209,8 @@ def uses_into(uses: dict[str, str]) -> Generator[None]:
 
 def revoked(name: str) -> bool:
     """Whether a credential was revoked for the run under way."""
-    folder = _FOLDER.get(None)
-    return folder is not None and (folder / name).exists()
+    run = _RUN.get(None) or os.environ.get(RUN_FOLDER)
+    return run is not None and (Path(run) / FOLDER / name).exists()
 
 
 def revoke(run: Path, name: str) -> None:
@@ -216,8 +232,29 @@ def revoke(run: Path, name: str) -> None:
     (run / FOLDER / name).touch()
 
 
-def blanked(text: str, secrets: Mapping[str, str]) -> str:
-    """The text with the name of a credential in place of its secret, longest first, since one may lie in another."""
-    for name, secret in sorted(secrets.items(), key=lambda item: -len(item[1])):
+def blanked(text: str) -> str:
+    """The text with the name of a credential in place of each secret that was used so far, where ``uses_into`` writes down.
+
+    To be called before the text is cut, which could leave half a secret.
+    """
+    uses = _USES.get(None)
+    if uses is None or not uses.secrets:
+        return text
+    # Longest first, since one may lie in another.
+    for name, secret in sorted(uses.secrets.items(), key=lambda item: -len(item[1])):
         text = text.replace(secret, f"[credential {name}]")
     return text
+
+
+@contextlib.contextmanager
+def blanked_errors() -> Generator[None]:
+    """Raise, out of a block, errors whose text holds a secret that was used as errors that do not."""
+    try:
+        yield
+    except Exception as error:
+        text = blanked(str(error))
+        if text == str(error):
+            raise
+        # Of another type where it is not one of ours: who knows what else the original carries.
+        kind = BrokenToolError if isinstance(error, BrokenToolError) else RuntimeError
+        raise kind(text) from None

@@ -42,13 +42,14 @@ def main(argument: str) -> NoReturn:
         os._exit(0)
     settings = json.loads(argument)
     _die_with_parent(signal.SIGTERM, settings["parent"])
-    signal.signal(signal.SIGTERM, lambda *_: _end(128 + signal.SIGTERM))
+    children = _children_file()
+    signal.signal(signal.SIGTERM, lambda *_: _end(128 + signal.SIGTERM, children))
     _prctl(_SET_CHILD_SUBREAPER, 1)
     apart = _apart() if settings["isolate"] else set[str]()
     child = os.fork()
     if child == 0:
         _run_apart(settings, apart)
-    _end(_status_of(child))
+    _end(_status_of(child), children)
 
 
 def _run_apart(settings: dict[str, Any], apart: set[str]) -> NoReturn:
@@ -132,9 +133,9 @@ def _status_of(child: int) -> int:
             return code if code >= 0 else 128 - code
 
 
-def _end(status: int) -> NoReturn:
+def _end(status: int, listing: int | None) -> NoReturn:
     """Kill what is left of what was started, children of children too, which become ours when their parent dies."""
-    while children := _children():
+    while children := _children(listing):
         for child in children:
             os.kill(child, signal.SIGKILL)
         for child in children:
@@ -142,13 +143,17 @@ def _end(status: int) -> NoReturn:
     os._exit(status)
 
 
-def _children() -> list[int]:
-    """Ours, dead ones included; none where the machine does not tell, which leaves them to who started us."""
+def _children_file() -> int | None:
+    """Where the kernel lists our children. Opened while /proc is still that of this process."""
     try:
-        with open(f"/proc/self/task/{os.getpid()}/children") as file:
-            return [int(child) for child in file.read().split()]
+        return os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY)
     except OSError:
-        return []
+        return None
+
+
+def _children(listing: int | None) -> list[int]:
+    """Ours, dead ones included; none where the machine does not tell, which leaves them to who started us."""
+    return [] if listing is None else [int(child) for child in os.pread(listing, 1 << 16, 0).split()]
 
 
 def _write(path: str, text: str) -> None:

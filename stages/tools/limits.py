@@ -14,6 +14,7 @@ import pydantic
 
 from stages.cancellation import cancel_requested
 from stages.tools.context import tool_context
+from stages.tools.credentials import blanked
 from stages.tools.tool import BrokenToolError, ToolAnswer, bounded, failure
 
 
@@ -61,7 +62,7 @@ async def limited(
     permit = tool_context().permit(limits.needs) if limits.needs else contextlib.nullcontext()
     async with permit, turn or contextlib.nullcontext():
         answer = await _answered(work, limits.deadline_s)
-    return ToolAnswer(cut_to_limits(answer.text, limits), answer.outcome)
+    return ToolAnswer(cut_to_limits(blanked(answer.text), limits), answer.outcome)
 
 
 async def _answered(work: Callable[[], Awaitable[Any]], deadline_s: float | None) -> ToolAnswer:

@@ -16,10 +16,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import anyio.to_thread
 import msgspec
@@ -28,11 +28,12 @@ import pydantic
 from stages.cancellation import to_the_end
 from stages.tools.scratch import MARK, kill_marked, new_folder, remove
 
+T = TypeVar("T")
 LAUNCHER = Path(__file__).with_name("launcher.py")
 """The script that starts programs."""
 _PAUSE_S = 0.01
 _GRACE_S = 1.0
-"""For a launcher without namespaces to kill what it started, before it is killed itself."""
+"""For a launcher to kill what it started, before it is killed itself."""
 
 
 class SandboxConfig(pydantic.BaseModel):
@@ -76,7 +77,9 @@ class Sandbox:
 
     async def __aenter__(self) -> Self:
         await anyio.to_thread.run_sync(isolated)
-        self.folder = await to_the_end(anyio.to_thread.run_sync(new_folder))
+        self.folder = await _whole(
+            anyio.to_thread.run_sync(new_folder), lambda folder: anyio.to_thread.run_sync(remove, folder)
+        )
         return self
 
     async def __aexit__(
@@ -112,25 +115,17 @@ class Sandbox:
         return Finished(output.text().replace(str(self.folder), "~"), status if status >= 0 else 128 - status)
 
     async def _start(self, command: Sequence[str], output: int) -> asyncio.subprocess.Process:
-        """Start it; where this is cancelled meanwhile, it is ended as soon as it is known."""
         settings = json.dumps(_settings(self._config, self.folder, command))
-        starting = asyncio.ensure_future(
-            asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", str(LAUNCHER), settings),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                cwd=self.folder,
-                env=_environment(self.folder),
-                start_new_session=True,
-            )
+        starting = asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", str(LAUNCHER), settings),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=self.folder,
+            env=_environment(self.folder),
+            start_new_session=True,
         )
-        try:
-            process = await to_the_end(starting)
-        except asyncio.CancelledError:
-            if starting.exception() is None:
-                await to_the_end(self._end(starting.result()))
-            raise
+        process = await _whole(starting, self._end)
         self._running.add(process)
         return process
 
@@ -144,14 +139,25 @@ class Sandbox:
             await anyio.to_thread.run_sync(kill_marked, self.folder.name)
 
 
+async def _whole(making: Awaitable[T], undo: Callable[[T], Awaitable[object]]) -> T:
+    """Make something; where this is cancelled meanwhile, it is undone as soon as it is there."""
+    made = asyncio.ensure_future(making)
+    try:
+        return await to_the_end(made)
+    except asyncio.CancelledError:
+        if made.exception() is None:
+            await to_the_end(undo(made.result()))
+        raise
+
+
 async def _kill(process: asyncio.subprocess.Process) -> None:
-    if "processes" not in isolated():
-        process.terminate()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _GRACE_S)
-            return
-    os.killpg(process.pid, signal.SIGKILL)
-    await process.wait()
+    """Have the launcher end all it started, which is over when it is; where it does not answer, kill it."""
+    process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), _GRACE_S)
+    except TimeoutError:
+        os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
 
 
 class _Output(asyncio.Protocol):
@@ -241,4 +247,7 @@ def _settings(config: SandboxConfig, folder: Path, command: Sequence[str]) -> di
 def _environment(folder: Path) -> dict[str, str]:
     """Nothing of ours: our variables may hold secrets."""
     home = str(folder)
-    return {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8", MARK: folder.name}
+    # A library of linear algebra takes address space for each of the machine's processors.
+    single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    path = "/usr/local/bin:/usr/bin:/bin"
+    return {"PATH": path, "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8", MARK: folder.name} | single

@@ -110,3 +110,21 @@ def test_a_revoked_credential_ends_the_episode_and_not_the_others(tmp_path):
         revoke(tmp_path, "search")
         with pytest.raises(RevokedError):
             play(ToolEnv([MethodTools(Searching)]), asking("search"))
+
+
+def test_a_cut_leaves_no_half_of_a_secret():
+    async def tell() -> str:
+        """Tell."""
+        return f"{'x' * 70}{KEYS.get('search')}{'y' * 99}"
+
+    _, (reply,) = audited(ToolEnv([FunctionTool(tell, max_output_chars=100)]), asking("tell"))
+    assert SECRET[:3] not in reply.messages[0].content
+    assert reply.messages[0].content.startswith("x" * 70 + "[cred")
+
+
+def test_a_secret_is_in_no_error_of_an_opening():
+    def connect():
+        raise OSError(f"no route to https://{KEYS.get('search')}@host")
+
+    with pytest.raises(RuntimeError, match=r"no route to https://\[credential search\]@host"):
+        play(ToolEnv([MethodTools(connect, of=Searching)]))

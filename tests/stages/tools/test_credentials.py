@@ -6,7 +6,7 @@ import pickle
 import anyio
 import pytest
 
-from stages.tools.credentials import Credentials, RevokedError, blanked, revocations_in, revoke, uses_into
+from stages.tools.credentials import Credentials, RevokedError, Uses, blanked, revocations_in, revoke, uses_into
 
 SECRET = "s3cr3t-7c1f"
 KEYS = Credentials({"search": SECRET, "mail": "other"})
@@ -118,15 +118,16 @@ def test_a_name_that_leads_out_of_the_folder_cannot_be_revoked(tmp_path):
 
 def test_uses_are_written_down_also_from_threads():
     async def run():
-        uses = {}
+        uses = Uses({})
         with uses_into(uses):
             await anyio.to_thread.run_sync(KEYS.get, "mail")
         KEYS.get("search")
         return uses
 
-    assert asyncio.run(run()) == {"mail": "other"}
+    assert asyncio.run(run()) == Uses({"mail": "other"}, {"mail"})
 
 
 def test_secrets_are_blanked_the_longest_first():
-    secrets = {"short": "abc", "long": "abcdef"}
-    assert blanked("x abcdef abc", secrets) == "x [credential long] [credential short]"
+    with uses_into(Uses({"short": "abc", "long": "abcdef"})):
+        assert blanked("x abcdef abc") == "x [credential long] [credential short]"
+    assert blanked("x abcdef abc") == "x abcdef abc"
