@@ -44,6 +44,7 @@ class Episodes:
         make_env: MakeEnv | EnvPool,
         sampling: SamplingConfig,
         limits: TimeLimits | None = None,
+        pool: str | None = None,
     ):
         """Put the parts together.
 
@@ -54,21 +55,24 @@ class Episodes:
             make_env: makes the environment of one episode, a plain function in a thread; or a pool to take it from.
             sampling: temperature, budgets, seed.
             limits: time limits; ``None`` for the defaults.
+            pool: pool of the graph of which each turn takes a unit while the policy is asked; ``None`` takes none, as for
+                policies without a bound of their own.
         """
         self._policy = policy
         self._chat = chat
         self._agent = agent
-        self._pool = make_env if isinstance(make_env, EnvPool) else None
+        self._envs = make_env if isinstance(make_env, EnvPool) else None
         self._make_env: MakeEnv = make_env.take if isinstance(make_env, EnvPool) else make_env
         self._sampling = sampling
         self._limits = limits or TimeLimits()
+        self._pool = pool
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._pool is not None:
-            await to_the_end(self._pool.close())
+        if self._envs is not None:
+            await to_the_end(self._envs.close())
 
     async def __call__(self, task: Task, context: Context) -> Episode | Failed[Episode]:
         """Run one episode.
@@ -78,6 +82,7 @@ class Episodes:
 
         Raises:
             asyncio.CancelledError: somebody cancelled this attempt; the environment is closed first.
+            LookupError: the graph has no pool of the name.
         """
         started = anyio.current_time()
         transcript = Transcript()
@@ -122,7 +127,7 @@ class Episodes:
         key = (self._sampling.seed, context.birth, context.member, context.retry)
         opening = await guarded_env.reset(task, key)
         clock = guarded_env.clock = ConversationClock(self._limits)
-        policy = GuardedPolicy(self._policy, self._limits, context, clock)
+        policy = GuardedPolicy(self._policy, self._limits, context, clock, self._pool)
         setting = Setting(policy, self._chat, guarded_env, opening, self._sampling, key, session)
         ending: Ending | None = None
         # Turns and steps end by the clock, in order; this is for whatever else an agent may await.

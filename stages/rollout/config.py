@@ -35,7 +35,7 @@ class EngineConfig(BaseModel):
     steps are compiled too, see ``prefill_buckets``."""
     prefill_chunk: int = Field(default=16, ge=1)
     """Tokens of a row. Short rows are filled better by short contexts, but each of them looks through a whole slot."""
-    prefill_wait: int = Field(default=4, ge=0)
+    prefill_wait: int = Field(default=1, ge=0)
     """Decode steps for which a prefill step waits for more rows, while there is something to decode, unless it fills one of the
     sizes that are compiled: with few rows it costs nearly what it does with all of its size. 0 keeps most slots decoding, some
     make more tokens a second. Changes when things happen, never what is sampled."""
@@ -45,6 +45,15 @@ class EngineConfig(BaseModel):
     after_swap: Literal["recompute", "keep"] = "recompute"
     """What becomes of caches when weights change in the middle of an episode: they are read in again under the new weights, or
     kept as the old ones computed them, which is faster and off by what the weights differ."""
+
+    @property
+    def turns(self) -> int:
+        """Turns to ask for at once: one for each slot, and a quarter more that are next.
+
+        Whoever bounds turns by this lets the rest wait where it can be seen. The next ones must be here already: a slot that
+        comes free is given on before the next step, without waiting for the event loop.
+        """
+        return self.slots + max(1, self.slots // 4)
 
     @property
     def prefill_buckets(self) -> tuple[int, ...]:

@@ -139,8 +139,8 @@ def test_prompt_of_a_group_costs_one_reading_and_a_turn_only_what_is_new():
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [16, 256])
 def test_steps_of_all_sizes_give_the_same_bits(width):
-    """One request through the smallest steps there are, and as one of twenty through the largest. XLA sums some sizes in another
-    order, others in each model: those are not used.
+    """One request through the smallest steps there are, and as one of twenty through the largest. XLA sums some sizes in
+    another order, others in each model: those are not used.
     """
     wide = {"width": width, "mlp_width": 2 * width, "num_heads": 8, "num_kv_heads": 8, "head_size": width // 8}
     model = Transformer(MODEL.model_copy(update=wide), nnx.Rngs(0))
