@@ -127,7 +127,7 @@ class Episodes:
         key = (self._sampling.seed, context.birth, context.member, context.retry)
         opening = await guarded_env.reset(task, key)
         clock = guarded_env.clock = ConversationClock(self._limits)
-        policy = GuardedPolicy(self._policy, self._limits, context, clock, self._pool)
+        policy = GuardedPolicy(self._policy, self._limits, context, self._pool, clock)
         setting = Setting(policy, self._chat, guarded_env, opening, self._sampling, key, session)
         ending: Ending | None = None
         # Turns and steps end by the clock, in order; this is for whatever else an agent may await.

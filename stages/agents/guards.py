@@ -135,9 +135,16 @@ class GuardedPolicy:
     and an abort ends it.
     """
 
-    def __init__(self, policy: Policy, limits: TimeLimits, context: Context, clock: ConversationClock, pool: str | None = None):
+    def __init__(
+        self,
+        policy: Policy,
+        limits: TimeLimits,
+        context: Context,
+        pool: str | None = None,
+        clock: ConversationClock | None = None,
+    ):
         self._policy = policy
-        self._clock = clock
+        self._clock = clock or ConversationClock(limits)
         self._limits = limits
         self._context = context
         self._pool = pool
