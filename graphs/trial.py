@@ -3,10 +3,12 @@
 What is said is printed as it is said. Not an evaluation: nothing is sampled, recorded or scored by a reward stage.
 """
 
+import contextlib
 import difflib
 import inspect
 import json
 import random
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from graphs.catalogue import CATALOGUE
 from graphs.own import OwnFileError, load_module, make_program
 from graphs.program import Program
+from stages.cancellation import to_the_end
 from stages.envs.answers import opening_problem, reply_problem, score_problem
 from stages.envs.environment import Environment
 from stages.envs.housed import Housed, MakeEnv
@@ -130,11 +133,21 @@ async def try_env(make: MakeEnv, task: Task, config: TryConfig, say: Say) -> boo
     except Exception as error:
         problem = f"{type(error).__name__}: {error}" if str(error) else f"nothing within {config.within_s:g} s"
     finally:
-        with anyio.fail_after(config.within_s, shield=True):
-            await housed.close()
+        closing = await to_the_end(_closed(housed, config.within_s))
+    problem = problem or closing
     if problem is not None:
         say(f"broken: {problem}")
     return problem is None
+
+
+async def _closed(housed: Housed, within_s: float) -> str | None:
+    try:
+        with anyio.fail_after(within_s):
+            await housed.close()
+    # As above: closing is the environment's too.
+    except Exception as error:
+        return f"close: {type(error).__name__}: {error}" if str(error) else f"close: nothing within {within_s:g} s"
+    return None
 
 
 async def _played(env: Environment, task: Task, config: TryConfig, say: Say) -> str | None:
@@ -180,10 +193,21 @@ def _typed() -> Iterator[str]:
         if sys.stdin.isatty():
             sys.stderr.write("> ")
             sys.stderr.flush()
-        line = sys.stdin.readline()
+        with _interruptible():
+            line = sys.stdin.readline()
         if not line:
             return
         yield line.rstrip("\n")
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """An interrupt ends what blocks here; the loop's own way with it would wait for the next line."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def read_turn(line: str, turn: int) -> Message:

@@ -62,7 +62,7 @@ class Episodes:
         self._policy = policy
         self._chat = chat
         self._agent = agent
-        self._pool = make_env if isinstance(make_env, EnvPool) else None
+        self._envs = make_env if isinstance(make_env, EnvPool) else None
         self._make_env: MakeEnv = make_env.take if isinstance(make_env, EnvPool) else make_env
         self._sampling = sampling
         self._limits = limits or TimeLimits()
@@ -72,8 +72,8 @@ class Episodes:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._pool is not None:
-            await to_the_end(self._pool.close())
+        if self._envs is not None:
+            await to_the_end(self._envs.close())
 
     async def __call__(self, task: Task, context: Context) -> Episode | Failed[Episode]:
         """Run one episode.

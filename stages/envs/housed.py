@@ -30,8 +30,11 @@ class Housed:
         self._make = make
         self._thread = HomeThread()
         self._making: asyncio.Task[Environment] | None = None
-        self._given_up = threading.Event()
         self._in_thread = False
+        # Between the loop that gives up and the thread that has just made something: one of them closes it.
+        self._lock = threading.Lock()
+        self._given_up = False
+        self._unclosed: Environment | CustomEnv | None = None
 
     async def open(self, task: Task) -> Environment:
         """Make the environment. Cancelled, it goes on being made: ``close`` waits for it."""
@@ -46,11 +49,16 @@ class Housed:
         try:
             env = await self._outcome()
             if env is not None:
+                self._unclosed = None
                 await env.close()
             self._thread.shutdown()
             await self._thread.ended()
         finally:
-            self._given_up.set()
+            with self._lock:
+                self._given_up = True
+                late, self._unclosed = self._unclosed, None
+            if late is not None:
+                self._thread.submit(_close_here, late)
             self._thread.shutdown()
             if self._making is not None:
                 self._making.cancel()
@@ -80,11 +88,21 @@ class Housed:
 
     def _make_here(self, task: Task) -> Environment | CustomEnv | Awaitable[Environment | CustomEnv]:
         made = self._make(task)
-        if self._given_up.is_set() and not inspect.isawaitable(made):
-            closing = made.close()
-            if inspect.isawaitable(closing):
-                asyncio.run(_finish(closing))
+        if inspect.isawaitable(made):
+            return made
+        with self._lock:
+            if not self._given_up:
+                self._unclosed = made
+                return made
+        _close_here(made)
         return made
+
+
+def _close_here(env: Environment | CustomEnv) -> None:
+    """Close in this thread what nobody waits for any more."""
+    closing = env.close()
+    if inspect.isawaitable(closing):
+        asyncio.run(_finish(closing))
 
 
 async def _finish(closing: Awaitable[object]) -> None:

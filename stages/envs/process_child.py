@@ -60,7 +60,14 @@ class _Child:
                 answer: tuple[str, Any] = ("gave", await self._answer(method, args))
             except Exception as error:
                 answer = ("raised", _portable(error))
+            self._say(answer)
+
+    def _say(self, answer: tuple[str, Any]) -> None:
+        try:
             self._connection.send(answer)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:  # nothing was sent yet
+            told = f"expected an answer that can go to another process; got {type(answer[1]).__name__}: {error}"
+            self._connection.send(("raised", TypeError(told)))
 
     def _listen(self, loop: asyncio.AbstractEventLoop, asked: "asyncio.Queue[tuple[str, tuple[Any, ...]]]") -> None:
         try:

@@ -7,7 +7,9 @@ The child's side is ``process_child.py``.
 
 import multiprocessing
 import os
+import pickle
 import signal
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import wait
@@ -18,6 +20,9 @@ from stages.envs.home_thread import HomeThread
 from stages.envs.housed import MakeEnv
 from stages.envs.process_child import serve
 from stages.records import Message, Task
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Starting a process looks after all that have ended, and two threads must not look after one."""
 
 
 class ProcessEndedError(RuntimeError):
@@ -34,8 +39,11 @@ class ProcessEnv:
             make: makes the environment, in the process, at the first reset; a later reset finds it there. It must be
                 importable: a function of a module, or ``functools.partial`` of one.
             grace_s: most seconds that closing waits for the environment to close itself, before its process is killed.
+
+        Raises:
+            TypeError: a process could not find ``make``.
         """
-        self._make = make
+        self._make = importable(make)
         self._grace_s = grace_s
         self._thread = HomeThread()
         self._process: Any = None
@@ -106,8 +114,11 @@ class ProcessEnv:
         self._connection, theirs = spawn.Pipe()
         # A daemon: the interpreter ends it at its exit, and does not wait for it.
         process = spawn.Process(target=serve, args=(theirs, self._make), name="headrace-environment", daemon=True)
-        process.start()
-        theirs.close()
+        try:
+            with _ONE_AT_A_TIME:
+                process.start()
+        finally:
+            theirs.close()
         self._process = process
 
     def _end(self) -> None:
@@ -122,9 +133,10 @@ class ProcessEnv:
         wait([self._process.sentinel], 0.0 if self._stopped else self._grace_s)  # tells its own exit code from our kill
         self._kill()
         process, self._process = self._process, None
-        process.join()
-        code = process.exitcode
-        process.close()
+        with _ONE_AT_A_TIME:
+            process.join()
+            code = process.exitcode
+            process.close()
         self._connection.close()
         return code
 
@@ -136,7 +148,7 @@ class ProcessEnv:
                 self._connection.recv()
 
     def _kill(self) -> None:
-        """Kill the group. The process is not reaped before, so its number is its own."""
+        """Kill the group. Its number is not given away as long as it has a member."""
         process = self._process
         if process is None:
             return
@@ -152,5 +164,25 @@ def in_process(make: MakeEnv, *, grace_s: float = 5.0) -> Callable[[Task], Proce
     Args:
         make: see ``ProcessEnv``.
         grace_s: see ``ProcessEnv``.
+
+    Raises:
+        TypeError: see ``ProcessEnv``.
     """
+    importable(make)
     return lambda task: ProcessEnv(make, grace_s=grace_s)
+
+
+def importable(make: MakeEnv) -> MakeEnv:
+    """The function, where a process can find it.
+
+    Raises:
+        TypeError: it cannot.
+    """
+    try:
+        pickle.dumps(make)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise TypeError(
+            f"expected a function that a process can import, got {make!r}, in ProcessEnv; define it at the top of a module, or "
+            f"use functools.partial of one that is ({error})"
+        ) from error
+    return make

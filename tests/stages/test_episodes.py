@@ -613,6 +613,7 @@ def test_a_mistake_in_an_agent_is_raised_and_the_environment_is_still_closed():
     assert [env.closed for env in Watched.made] == [1]
 
 
+@pytest.mark.slow
 def test_five_hundred_episodes_at_once_lose_only_the_one_that_fails():
     """S7."""
 

@@ -11,6 +11,7 @@ from stages.envs.environment import Opening, Reply
 from stages.envs.home_thread import HomeThread
 from stages.envs.task_env import TaskEnv
 from stages.records import Message, Status, Task, ToolCall
+from stages.tools.calculator import calculator_tool
 
 TASK, KEY = Task("t", "say 6", "6"), (0, 0, 0, 0)
 
@@ -92,6 +93,19 @@ def test_all_plain_methods_run_in_one_thread_that_is_not_the_loop():
     assert len(env.threads) == 4
     assert len(set(env.threads)) == 1
     assert env.threads[0] != threading.get_ident()
+
+
+def test_calls_of_its_tools_are_answered_and_the_other_turns_are_its_own():
+    class Quiz(Plain):
+        tools = (calculator_tool(),)
+
+    env = Quiz(answer=over("right"))
+    call = Message("assistant", "", (ToolCall("a", "calculator", {"expression": "2*3"}),))
+    opening, reply, _ = play(env, call)
+    assert [tool.name for tool in opening.tools] == ["calculator"]
+    assert reply.messages == (Message("tool", "6", call_id="a"),)
+    assert len(env.threads) == 3, "reset, score and close: its step was not asked"
+    assert play(Quiz(answer=over("right")))[1].end is Status.FINISHED
 
 
 def test_calls_that_nobody_answered_are_answered_with_an_error():

@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from stages.envs.custom import CustomEnv
 from stages.envs.environment import Opening
-from stages.envs.process_env import ProcessEndedError, ProcessEnv
+from stages.envs.process_env import ProcessEndedError, ProcessEnv, in_process
 from stages.records import Message, Task
 from stages.tools.calculator import calculator_tool
 from stages.tools.tool import BrokenToolError
@@ -33,6 +34,8 @@ class Does(CustomEnv):
                 os._exit(3)
             case "hang":
                 time.sleep(600)
+            case "lock":
+                return [Message("user", threading.Lock())]
             case "raise":
                 raise BrokenToolError("down")
         return message.content.upper()
@@ -102,6 +105,8 @@ def test_it_does_what_it_does_here_and_closes_with_its_children(making, closed):
         opening = await env.reset(TASK, KEY)
         assert (opening.tools[0].name, opening.tools[0].parameters) == ("calculator", calculator_tool().parameters)
         assert (await env.step(Message("assistant", "loud"))).messages[0].content == "LOUD"
+        with pytest.raises(TypeError, match=r"expected an answer that can go to another process; got Reply: cannot pickle"):
+            await env.step(Message("assistant", "lock"))
         with pytest.raises(BrokenToolError, match="down"):
             await env.step(Message("assistant", "raise"))
         assert await env.score() == {"reward": 1}
@@ -156,3 +161,9 @@ def test_it_ends_with_its_children_when_the_parent_is_killed(making, closed):
     parent.stdout.close()
     assert len(processes) == 2
     assert gone(*processes)
+
+
+@pytest.mark.parametrize("wrap", [ProcessEnv, in_process])
+def test_what_a_process_could_not_import_is_refused_at_once(wrap):
+    with pytest.raises(TypeError, match=r"expected a function that a process can import, got <function .*lambda"):
+        wrap(lambda task: Does())

@@ -141,7 +141,7 @@ def test_sound_environments_pass(make):
         (Silent, "replies", "answers to"),
         (GoesOn, "over", "an answer, as if it went on"),
         (Infinite, "score", "inf"),
-        (Blocks, "blocks", "ms, in each of 3 episodes"),
+        pytest.param(Blocks, "blocks", "ms, in each of 3 episodes", marks=pytest.mark.slow),
         (Chance, "repeatable", "Reply"),
         (Remembers, "pooled", "for the 2. time"),
         (LeavesTask, "closes", "Task pending"),
