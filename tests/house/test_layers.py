@@ -16,6 +16,7 @@ ALLOWED = {
     ("agents", "envs"): "an agent talks with an environment",
     ("agents", "text"): "an agent renders messages and parses calls",
     ("agents", "tools"): "an agent shows the tools it may call",
+    ("envs", "tasks"): "an adapter asks the data set that a task came from for its score",
     ("envs", "tools"): "an environment executes tools",
     ("episodes", "agents"): "an episode is an agent",
     ("episodes", "envs"): "in an environment",
