@@ -32,7 +32,7 @@ from stages.records import Example, Message
 from stages.rewards.environment import environment_reward
 from stages.rollout.config import EngineConfig
 from stages.rollout.engine import Engine
-from stages.tasks.gymnasium import gymnasium_tasks
+from stages.tasks.seeds import seeded_tasks
 from stages.text.compact import CompactChat
 from stages.train.config import TrainerConfig
 
@@ -52,7 +52,7 @@ def lake(config: LakeConfig) -> Program:
         context_length=128,
     )  # fmt: skip
     model = Transformer(shape, nnx.Rngs(0))
-    tasks = gymnasium_tasks("FrozenLake-v1", range(512), options={"success_rate": 0.9})
+    tasks = seeded_tasks("FrozenLake-v1", range(512), options={"success_rate": 0.9})
     parts = Parts(
         model=model,
         load=lambda: None,

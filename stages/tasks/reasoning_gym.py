@@ -3,8 +3,8 @@
 A task carries what its data set wants to see again for a score: config, and the entry's metadata as a Python literal. JSON
 would turn tuples into lists, and then ``arc_agi`` and ``rearc`` score right answers as wrong. To make the entry again from its
 index would not do either: in ``isomorphic_strings``, ``knight_swap``, ``polynomial_multiplication``, ``ransom_note`` and
-``word_ladder`` it depends on the hash seed of the process (set PYTHONHASHSEED to repeat or resume a run on them), and ``codeio``
-gives another one each time. Played by ``stages/envs/adapters/reasoning_gym_env.py``.
+``word_ladder`` it depends on the hash seed of the process (set PYTHONHASHSEED to repeat a run on them or resume it), and
+``codeio`` gives another one each time. Played by ``stages/envs/adapters/reasoning_gym_env.py``.
 """
 
 import ast

@@ -1,6 +1,6 @@
 """A Gymnasium environment with a discrete action space, played in words: one action a turn.
 
-The task says which environment (``stages/tasks/gymnasium.py`` makes such tasks), this says how it is shown. Not for
+The task says which environment (``stages/tasks/seeds.py`` makes such tasks), this says how it is shown. Not for
 continuous actions: give ``make`` an environment whose wrapper makes them discrete.
 """
 

@@ -6,7 +6,7 @@ import pytest
 
 from stages.envs.adapters.gymnasium_env import GymnasiumEnv, spoken
 from stages.records import Message, Status, Task, ToolCall
-from stages.tasks.gymnasium import gymnasium_tasks
+from stages.tasks.seeds import seeded_tasks
 
 gymnasium = pytest.importorskip("gymnasium")
 pytestmark = pytest.mark.extra
@@ -32,7 +32,7 @@ def play(env, task, turns, key=KEY):
 
 
 def lake(**options):
-    return gymnasium_tasks("FrozenLake-v1", [0], prompt="Cross the lake.", options=options)[0]
+    return seeded_tasks("FrozenLake-v1", [0], prompt="Cross the lake.", options=options)[0]
 
 
 def test_a_lake_is_crossed_in_words():
@@ -66,7 +66,7 @@ def test_invalid_turns_are_answered_move_nothing_and_end_the_episode_when_too_ma
 
 def test_the_seed_of_a_task_decides_where_it_begins_and_the_key_what_follows():
     """Blackjack deals at random from the start; members of a group get one hand and draw their own cards."""
-    task = gymnasium_tasks("Blackjack-v1", [5])[0]
+    task = seeded_tasks("Blackjack-v1", [5])[0]
     openings, draws = set(), set()
     for member in range(12):
         opening, replies, _ = play(GymnasiumEnv(), task, ["hit"], (1, 2, member, 0))
@@ -88,11 +88,11 @@ def test_without_a_seed_the_key_decides_where_it_begins():
 @pytest.mark.parametrize("env_id", ["FrozenLake8x8-v1", "CliffWalking-v1", "Taxi-v4", "Blackjack-v1", "CartPole-v1"])
 def test_every_action_of_the_toy_environments_has_a_name(env_id):
     space = gymnasium.make(env_id).action_space
-    opening, _, _ = play(GymnasiumEnv(opening="{actions}"), gymnasium_tasks(env_id, [0])[0], [])
+    opening, _, _ = play(GymnasiumEnv(opening="{actions}"), seeded_tasks(env_id, [0])[0], [])
     names = opening[0].content.split(", ")
     assert len(names) == space.n
     for name in names:
-        _, replies, _ = play(GymnasiumEnv(), gymnasium_tasks(env_id, [0])[0], [name])
+        _, replies, _ = play(GymnasiumEnv(), seeded_tasks(env_id, [0])[0], [name])
         assert not replies[0].messages[0].content.startswith("error")
 
 
@@ -100,7 +100,7 @@ def test_the_taxi_is_where_the_environment_says():
     """The state by Gymnasium's own decoder."""
     env = gymnasium.make("Taxi-v4")
     row, column, passenger, destination = env.unwrapped.decode(env.reset(seed=7)[0])
-    opening, _, _ = play(GymnasiumEnv(), gymnasium_tasks("Taxi-v4", [7])[0], [])
+    opening, _, _ = play(GymnasiumEnv(), seeded_tasks("Taxi-v4", [7])[0], [])
     assert f"Taxi at row {row}, column {column}. Passenger at {'RGYB'[passenger]} (" in opening[0].content
     assert f"Destination {'RGYB'[destination]} (" in opening[0].content
 
@@ -133,7 +133,7 @@ def test_an_environment_of_ones_own_is_closed_once_and_told_by_its_spaces():
 
 def test_a_continuous_action_space_is_refused_with_a_way_out():
     with pytest.raises(ValueError, match=r"expected a discrete action space; got Box.*in GymnasiumEnv\.reset; give make="):
-        play(GymnasiumEnv(), gymnasium_tasks("Pendulum-v1", [0])[0], [])
+        play(GymnasiumEnv(), seeded_tasks("Pendulum-v1", [0])[0], [])
 
 
 def test_an_image_is_refused_with_a_way_out():

@@ -1,6 +1,7 @@
-"""Tasks that are seeds of Gymnasium environments: each begins somewhere else, where the environment begins at random.
+"""Tasks that are seeds of a game: each begins somewhere else, where the game begins at random.
 
-Only names and numbers: nothing here imports Gymnasium. Played by ``stages/envs/adapters/gymnasium_env.py``.
+Only names and numbers: nothing here knows a package. Played by the Gymnasium and TextArena environments of
+``stages/envs/adapters``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,13 +10,13 @@ from typing import Any
 from stages.records import Task
 
 
-def gymnasium_tasks(
+def seeded_tasks(
     env_id: str, seeds: Iterable[int], *, prompt: str = "", options: Mapping[str, Any] | None = None
 ) -> tuple[Task, ...]:
     """One task for each seed.
 
     Args:
-        env_id: name of the environment, such as ``FrozenLake-v1``.
+        env_id: name of the environment in its package, such as ``FrozenLake-v1``.
         seeds: each at least 0.
         prompt: what to do, for the model; empty for nothing but the first observation.
         options: keyword arguments of the environment, such as ``is_slippery``; ``None`` for none.
