@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from stages.envs.adapters.lane import Lane
+from stages.envs.adapters.spoken import spoken
 from stages.envs.adapters.toy_text import TOY_TEXT, Describe, Words
 from stages.envs.adapters.turns import InvalidActions, named_action
 from stages.envs.environment import Opening, Reply
@@ -109,27 +110,6 @@ class GymnasiumEnv:
         env, self._env = self._env, None
         if env is not None:
             env.close()
-
-
-def spoken(observation: Any) -> str:
-    """An observation of small spaces as text: numbers, texts, and tuples, dicts and short arrays of them.
-
-    Raises:
-        ValueError: it holds an array of over 64 numbers, as an image does.
-    """
-    if isinstance(observation, str):
-        return observation
-    if isinstance(observation, Mapping):
-        return "\n".join(f"{name}: {spoken(part)}" for name, part in observation.items())
-    if isinstance(observation, tuple | list):
-        return ", ".join(spoken(part) for part in observation)
-    numbers = np.asarray(observation)
-    if numbers.size > 64 or numbers.dtype.kind not in "biuf":
-        raise ValueError(
-            f"expected an observation of at most 64 numbers; got {numbers.dtype} {numbers.shape}, in GymnasiumEnv; "
-            "say what it shows with describe="
-        )
-    return ", ".join(f"{number:.4g}" if numbers.dtype.kind == "f" else str(int(number)) for number in numbers.ravel())
 
 
 def _make(task: Task) -> Any:

@@ -4,7 +4,7 @@ import anyio
 import numpy as np
 import pytest
 
-from stages.envs.adapters.gymnasium_env import GymnasiumEnv, spoken
+from stages.envs.adapters.gymnasium_env import GymnasiumEnv
 from stages.records import Message, Status, Task, ToolCall
 from stages.tasks.seeds import seeded_tasks
 
@@ -134,11 +134,6 @@ def test_an_environment_of_ones_own_is_closed_once_and_told_by_its_spaces():
 def test_a_continuous_action_space_is_refused_with_a_way_out():
     with pytest.raises(ValueError, match=r"expected a discrete action space; got Box.*in GymnasiumEnv\.reset; give make="):
         play(GymnasiumEnv(), seeded_tasks("Pendulum-v1", [0])[0], [])
-
-
-def test_an_image_is_refused_with_a_way_out():
-    with pytest.raises(ValueError, match=r"at most 64 numbers; got uint8 \(8, 9\).*describe="):
-        spoken(np.zeros((8, 9), np.uint8))
 
 
 def test_messages_are_bounded():
