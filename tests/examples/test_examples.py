@@ -29,7 +29,9 @@ def test_every_example_is_in_the_table() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(LAST_LINES))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.extra] if name in NEEDS else []) for name in sorted(LAST_LINES)]
+)
 def test_an_example_ends_as_it_says(name: str) -> None:
     done = subprocess.run([sys.executable, FOLDER / name], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -1,15 +1,18 @@
 """An environment behind an OpenEnv server: one session over its WebSocket for each episode.
 
 Speaks OpenEnv's own messages, so the ``openenv`` package is needed where the server runs and not here. A server takes as many
-sessions as its ``max_concurrent_envs`` says: run no more episodes at once. Its MCP tools are for ``stages/tools``.
+sessions as its ``max_concurrent_envs`` says, so run no more episodes at once. It frees one a moment after its socket closed, for
+which ``reset`` waits. Its MCP tools are for ``stages/tools``.
 
 Source: OpenEnv 0.10, ``openenv/core/env_server/http_server.py``, endpoint ``/ws``.
 """
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import anyio
 import numpy as np
 
 from stages.envs.adapters.spoken import spoken
@@ -21,6 +24,8 @@ from stages.tools.tool import bounded
 
 MAX_FRAME_BYTES = 2**24
 """Most bytes of one message of a server."""
+
+_PAUSE_S = 0.05
 
 
 class OpenEnvError(RuntimeError):
@@ -41,6 +46,7 @@ class OpenEnv:
         describe: Callable[[Mapping[str, Any]], str] | None = None,
         max_invalid: int = 3,
         max_chars: int = 4000,
+        room_s: float = 10.0,
     ):
         """Configure.
 
@@ -51,7 +57,9 @@ class OpenEnv:
             describe: the observation's fields -> text for the model; ``None`` gives a line for each field.
             max_invalid: the episode ends after so many turns in a row that were no action, the server's word included.
             max_chars: most characters of a message.
+            room_s: most seconds to wait for a server that is full.
         """
+        self._room_s = room_s
         self._url = url.rstrip("/").replace("http", "ws", 1) + "/ws" if url.startswith("http") else url
         self._action = action or (lambda text: {"message": text})
         self._describe = describe or _fields
@@ -65,14 +73,9 @@ class OpenEnv:
             MissingPackageError: the ``websockets`` package is not installed.
             OpenEnvError: the server cannot be reached, is full, or failed.
         """
-        client = optional_package("websockets.asyncio.client", "openenv", "OpenEnv")
         self._invalid, self._rewards = InvalidActions(self._max_invalid), []
-        try:
-            self._socket = await client.connect(self._url, max_size=MAX_FRAME_BYTES)
-        except (OSError, ValueError) as error:
-            raise self._failed(f"{type(error).__name__}: {error}") from error
         seed = task.extra.get("seed", int(np.random.SeedSequence(key).generate_state(1)[0] >> 1))
-        begun = await self._ask("reset", {"seed": seed, **task.extra.get("reset", {})})
+        begun = await self._begin({"seed": seed, **task.extra.get("reset", {})})
         if begun["type"] != "observation":
             raise self._failed(_problem(begun))
         text = f"{task.prompt}\n\n{self._describe(begun['data']['observation'])}".strip()
@@ -119,10 +122,27 @@ class OpenEnv:
             return Reply(replies, Status.TRUNCATED_TURNS, "cut by the environment's own limit")
         return Reply(replies, Status.FINISHED)
 
+    async def _begin(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Open a session; the server's answer to the reset, or the last refusal of one that stayed full."""
+        client = optional_package("websockets.asyncio.client", "openenv", "OpenEnv")
+        until = anyio.current_time() + self._room_s
+        while True:
+            try:
+                self._socket = await client.connect(self._url, max_size=MAX_FRAME_BYTES)
+            except (OSError, ValueError) as error:
+                raise self._failed(f"{type(error).__name__}: {error}") from error
+            begun = await self._ask("reset", settings)
+            if begun["data"].get("code") != "CAPACITY_REACHED" or anyio.current_time() > until:
+                return begun
+            await self.close()
+            await anyio.sleep(_PAUSE_S)
+
     async def _ask(self, kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         closed = optional_package("websockets.exceptions", "openenv", "OpenEnv").ConnectionClosed
-        try:
+        # A server that refuses a session says why and closes, maybe before anything was sent; what it said can still be read.
+        with contextlib.suppress(closed):
             await self._socket.send(json.dumps({"type": kind, "data": fields}))
+        try:
             return json.loads(await self._socket.recv())
         except closed as error:
             raise self._failed(f"{type(error).__name__}: {error}") from error

@@ -1,7 +1,8 @@
 """A task of the ``verifiers`` package: its set-up, tools, stop conditions and scores, with our agent as its model.
 
-``verifiers_tasks`` gives the tasks of a taskset, ``VerifiersEnv`` plays them. Tools run where ``verifiers`` puts them (MCP servers
-of the rollout). Runtimes other than the local subprocess, users that another model plays, and images are not carried over.
+``verifiers_tasks`` gives the tasks of a taskset, ``VerifiersEnv`` plays them. Tools run where ``verifiers`` puts them, as MCP
+servers of the rollout. Runtimes other than the local subprocess, users that another model plays, and images are not carried
+over.
 """
 
 import json

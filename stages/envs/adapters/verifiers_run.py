@@ -1,8 +1,8 @@
 """One rollout of the ``verifiers`` package, turned inside out: its model is whoever answers here.
 
-Not an environment: ``verifiers_env.py`` is. In ``verifiers`` a harness calls a model over HTTP and everything else follows from
-these calls: tools, users, stop conditions, limits, scores. So the harness is the plainest there is and runs in this process, and
-the model is a server with one route whose requests wait for ``answer``. The rollout keeps its own life from set-up to scoring.
+Not an environment: ``verifiers_env.py`` is. In ``verifiers`` a harness calls a model over HTTP, and all else follows from these
+calls: tools, stop conditions, limits, scores. So the harness is the plainest there is and runs in this process, and the
+model is a server with one route whose requests wait for ``answer``. The rollout keeps its own life from set-up to scoring.
 
 Source: verifiers 0.4, ``verifiers.v1``; the contract of ``Harness.launch`` and the chat-completions wire.
 """
