@@ -1,7 +1,7 @@
 """An environment behind an OpenEnv server: one session over its WebSocket for each episode.
 
 Speaks OpenEnv's own messages, so the ``openenv`` package is needed where the server runs and not here. A server takes as many
-sessions as its ``max_concurrent_envs`` says, so run no more episodes at once. It frees one a moment after its socket closed, for
+sessions as its ``max_concurrent_envs`` says: run no more episodes at once. It frees one a moment after its socket closed, for
 which ``reset`` waits. Its MCP tools are for ``stages/tools``.
 
 Source: OpenEnv 0.10, ``openenv/core/env_server/http_server.py``, endpoint ``/ws``.
