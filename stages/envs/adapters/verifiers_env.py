@@ -81,7 +81,7 @@ class VerifiersEnv:
         """
         self._invalid = 0
         self._run = VerifiersRun(self._taskset[task.extra["index"]], self._max_turns)
-        await self._run.start()
+        self._run.start()
         request = await self._run.request()
         if request is None:
             raise self._failed(self._run.trace())

@@ -8,14 +8,13 @@ Source: verifiers 0.4, ``verifiers.v1``; the contract of ``Harness.launch`` and 
 """
 
 import asyncio
+import contextlib
 import functools
 import json
 import socket
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-from anyio import to_thread
 
 from stages.packages import optional_package
 
@@ -30,7 +29,7 @@ def verifiers_module(name: str = "verifiers.v1") -> Any:
 
 
 class VerifiersRun:
-    """A rollout on its way.
+    """A rollout on its way. It has a thread and a loop of its own: rewards and hooks of a task may hold a loop up, and do.
 
     Args:
         task: a ``verifiers`` task.
@@ -41,19 +40,22 @@ class VerifiersRun:
         self._task, self._max_turns = task, max_turns
         self._requests: asyncio.Queue[tuple[dict[str, Any], asyncio.Future[dict[str, Any]]]] = asyncio.Queue()
         self._answer: asyncio.Future[dict[str, Any]] | None = None
-        self._work: asyncio.Task[Any] | None = None
+        self._ended: asyncio.Future[Any] | None = None
+        self._life: asyncio.Task[Any] | None = None
+        self._stopping = False
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Begin; the rollout goes on by itself up to its first request."""
-        await to_thread.run_sync(_harness_class)  # the first time, it imports for seconds
-        self._work = asyncio.create_task(self._run(), name="verifiers rollout")
+        self._outside = asyncio.get_running_loop()
+        self._ended = self._outside.create_future()
+        threading.Thread(target=self._live, name="verifiers rollout", daemon=True).start()
 
     async def request(self) -> dict[str, Any] | None:
         """The next request to the model, a chat-completions body; ``None`` once the rollout is over and scored."""
-        assert self._work is not None
+        assert self._ended is not None
         asked = asyncio.ensure_future(self._requests.get())
         try:
-            await asyncio.wait([asked, self._work], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([asked, self._ended], return_when=asyncio.FIRST_COMPLETED)
             if not asked.done():
                 return None
             body, self._answer = asked.result()
@@ -79,21 +81,47 @@ class VerifiersRun:
             "choices": [choice],
             "usage": usage,
         }
-        self._answer.set_result(reply)
-        self._answer = None
+        answer, self._answer = self._answer, None
+        # A rollout that ended meanwhile, by a time limit of its own, waits for no answer, and its loop may be closed.
+        with contextlib.suppress(RuntimeError):
+            answer.get_loop().call_soon_threadsafe(lambda: None if answer.done() else answer.set_result(reply))
 
     def trace(self) -> Any:
         """What the rollout recorded, scores included, once ``request`` gave ``None``. Raises what the rollout raised."""
-        assert self._work is not None
-        return self._work.result()
+        assert self._ended is not None
+        return self._ended.result()
 
     async def stop(self) -> None:
         """End it wherever it is, and wait until its servers are closed."""
-        if self._work is not None:
-            self._work.cancel()
-            await asyncio.wait([self._work])
+        self._stopping = True
+        life = self._life
+        if life is not None:
+            with contextlib.suppress(RuntimeError):
+                life.get_loop().call_soon_threadsafe(life.cancel)
+        if self._ended is not None:
+            await asyncio.wait([self._ended])
+            if not self._ended.cancelled():
+                self._ended.exception()
+
+    def _live(self) -> None:
+        """The thread."""
+        ended = self._ended
+        assert ended is not None
+        try:
+            trace = asyncio.run(self._run())
+        except asyncio.CancelledError:
+            end: Callable[[], object] = ended.cancel
+        except BaseException as error:
+            end = functools.partial(ended.set_exception, error)
+        else:
+            end = functools.partial(ended.set_result, trace)
+        with contextlib.suppress(RuntimeError):  # the loop outside is closed, and nobody waits
+            self._outside.call_soon_threadsafe(lambda: None if ended.done() else end())
 
     async def _run(self) -> Any:
+        self._life = asyncio.current_task()
+        if self._stopping:
+            raise asyncio.CancelledError
         vf, web = verifiers_module(), optional_package("aiohttp.web", "verifiers", "VerifiersEnv")
         app = web.Application(client_max_size=2**26)
         app.router.add_post("/v1/chat/completions", functools.partial(self._completion, web))
@@ -120,7 +148,8 @@ class VerifiersRun:
 
     async def _completion(self, web: Any, request: Any) -> Any:
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        await self._requests.put((await request.json(), answer))
+        asked = (await request.json(), answer)
+        self._outside.call_soon_threadsafe(self._requests.put_nowait, asked)
         return web.json_response(await answer)
 
 
@@ -149,7 +178,7 @@ def _harness_class() -> type[Any]:
             messages = [] if system is None else [{"role": "system", "content": system}]
             messages += _prompt_messages(prompt)
             config = {"mcpServers": {name: {"url": url} for name, url in mcp_urls.items()}}
-            async with AsyncExitStack() as stack:
+            async with contextlib.AsyncExitStack() as stack:
                 client = await stack.enter_async_context(
                     openai.AsyncOpenAI(base_url=endpoint, api_key=secret, max_retries=0, timeout=None)
                 )
