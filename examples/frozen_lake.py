@@ -41,7 +41,7 @@ WAY = {"a": "d", "b": "r", "c": "d", "d": "l", "e": "d", "g": "d", "i": "r", "j"
 
 
 class LakeConfig(BaseModel):
-    steps: int = 12
+    steps: int = 8
     """Optimizer steps of the reinforcement learning."""
 
 

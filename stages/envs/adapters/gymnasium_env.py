@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from stages.envs.adapters.key import seed_of
 from stages.envs.adapters.lane import Lane
 from stages.envs.adapters.spoken import spoken
 from stages.envs.adapters.toy_text import TOY_TEXT, Describe, Words
@@ -94,7 +95,7 @@ class GymnasiumEnv:
         self._leave()
         self._env = env = (self._make or _make)(task)
         seed = task.extra.get("seed")
-        observation, _ = env.reset(seed=_seed(key) if seed is None else seed)
+        observation, _ = env.reset(seed=seed_of(key) if seed is None else seed)
         if seed is not None:
             env.unwrapped.np_random = np.random.default_rng(key)
         known = TOY_TEXT.get(env.spec.name if env.spec else "", Words(()))
@@ -126,7 +127,3 @@ def _action_names(space: Any, known: tuple[str, ...]) -> dict[str, int]:
         )
     names = known if len(known) == count else tuple(str(int(start) + index) for index in range(int(count)))
     return {name: int(start) + index for index, name in enumerate(names)}
-
-
-def _seed(key: tuple[int, int, int, int]) -> int:
-    return int(np.random.SeedSequence(key).generate_state(1)[0])

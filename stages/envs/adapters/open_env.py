@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import anyio
-import numpy as np
 
+from stages.envs.adapters.key import seed_of
 from stages.envs.adapters.spoken import spoken
 from stages.envs.adapters.turns import InvalidActions
 from stages.envs.environment import Opening, Reply
@@ -74,7 +74,7 @@ class OpenEnv:
             OpenEnvError: the server cannot be reached, is full, or failed.
         """
         self._invalid, self._rewards = InvalidActions(self._max_invalid), []
-        seed = task.extra.get("seed", int(np.random.SeedSequence(key).generate_state(1)[0] >> 1))
+        seed = task.extra.get("seed", seed_of(key))
         begun = await self._begin({"seed": seed, **task.extra.get("reset", {})})
         if begun["type"] != "observation":
             raise self._failed(_problem(begun))

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
+from stages.envs.adapters.key import seed_of
 from stages.envs.adapters.lane import Lane
 from stages.envs.adapters.turns import InvalidActions
 from stages.envs.environment import Opening, Reply
@@ -103,7 +102,7 @@ class TextArenaEnv:
     def _begin(self, task: Task, key: tuple[int, int, int, int]) -> tuple[str, bool]:
         seed = task.extra.get("seed")
         package = optional_package("textarena", "textarena", "TextArenaEnv")
-        first = int(np.random.SeedSequence(key).generate_state(1)[0]) if seed is None else seed
+        first = seed_of(key) if seed is None else seed
         self._state = random.Random(first).getstate()
         with self._own_random():
             self._game = _make(package, task.extra["env_id"], task.extra.get("options", {}))
