@@ -59,3 +59,20 @@ def test_nothing_runs_after_close_and_close_runs_once():
 
     anyio.run(run)
     assert ran == ["closed"]
+
+
+def test_calls_that_hang_hold_up_no_other_environment():
+    go = threading.Event()
+
+    async def run():
+        with anyio.move_on_after(0.05):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(50):  # more than anyio's own limit of threads
+                    tasks.start_soon(Lane().run, lambda: go.wait(5))
+        try:
+            with anyio.fail_after(2):
+                assert await Lane().run(lambda: "done") == "done"
+        finally:
+            go.set()
+
+    anyio.run(run)
