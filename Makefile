@@ -25,8 +25,8 @@ run-llm: $(READY) $(MODEL) ## train a pretrained language model (fetches 93 MB o
 test: $(READY) ## run the tests
 	$(BIN)/pytest --durations=10
 
-test-extras: $(READY) $(MODEL) ## run the tests that need the pretrained model or an optional package
-	$(BIN)/pytest --durations=10 -m "llm or extra"
+test-extras: $(READY) $(MODEL) .cache/extras/ready .cache/openenv/ready ## run the tests that need the pretrained model or an optional package
+	HEADRACE_OPENENV_PYTHON=$(CURDIR)/.cache/openenv/bin/python .cache/extras/bin/python -m pytest --durations=10 -m "llm or extra"
 
 check: $(READY) ## format, lint, types, layers, names
 	$(BIN)/ruff format --check .
@@ -82,6 +82,15 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@echo '$(CURDIR)' > $@
+
+# Environments that see the main one and add pinned packages to it; two, since verifiers and openenv want different versions of mcp.
+.cache/%/ready: requirements-%.lock $(READY)
+	@rm -rf .cache/$*
+	@$(BIN)/python -m venv --without-pip .cache/$*
+	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	  > "$$(.cache/$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/main.pth"
+	$(BIN)/python -m pip --python .cache/$*/bin/python install --quiet --no-deps --requirement $<
+	@touch $@
 
 # Unpacked next to its place and moved there whole: an interrupted fetch leaves no half model.
 $(MODEL): | $(READY)

@@ -11,11 +11,12 @@ FLOW_MAY_IMPORT = {"flow", "anyio", "msgspec", "perfetto", "google.protobuf"}
 """The protobuf runtime comes with perfetto, whose message classes are made of it."""
 FLOW_TESTING_MAY_IMPORT = {"hypothesis"}
 """For strategies and shrinking, inside the functions that need it: who does not call them need not have it."""
-FREE_FOR_ALL = {"records", "policy", "cancellation"}
+FREE_FOR_ALL = {"records", "policy", "cancellation", "packages"}
 ALLOWED = {
     ("agents", "envs"): "an agent talks with an environment",
     ("agents", "text"): "an agent renders messages and parses calls",
     ("agents", "tools"): "an agent shows the tools it may call",
+    ("envs", "tasks"): "an adapter asks the data set that a task came from for its score",
     ("envs", "tools"): "an environment executes tools",
     ("episodes", "agents"): "an episode is an agent",
     ("episodes", "envs"): "in an environment",
