@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.records import BadCall, ToolCall
@@ -99,6 +99,7 @@ def test_a_cut_call_is_never_a_call(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_any_text_is_read_without_an_error_and_in_any_pieces_alike(name, data):
     """S44, S45: whatever a policy says, calls have ids of their own, and problems are one bounded line that a log can hold."""
@@ -122,6 +123,7 @@ def test_any_text_is_read_without_an_error_and_in_any_pieces_alike(name, data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["hermes", "llama_json", "mistral", "deepseek"])
+@settings(max_examples=60, deadline=None)
 @given(many=st.lists(st.dictionaries(TEXT, JSON, max_size=3), min_size=1, max_size=3))
 def test_calls_with_any_arguments_are_read_back_as_written(name, many):
     calls = tuple(ToolCall(f"call-0-{index}", "f", arguments) for index, arguments in enumerate(many))
@@ -130,12 +132,14 @@ def test_calls_with_any_arguments_are_read_back_as_written(name, many):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["pythonic", "gemma"])
+@settings(max_examples=60, deadline=None)
 @given(many=st.lists(st.dictionaries(NAMES, JSON, max_size=3), min_size=1, max_size=3))
 def test_calls_with_python_names_are_read_back_as_written(name, many):
     calls = tuple(ToolCall(f"call-0-{index}", "f", arguments) for index, arguments in enumerate(many))
     assert parse_calls(FORMATS[name].write(calls), 0, FORMATS[name]) == ("", calls)
 
 
+@settings(max_examples=60, deadline=None)
 @given(TEXT.filter(lambda text: text == text.strip("\n")), st.integers(), st.booleans(), st.lists(st.integers(), max_size=2))
 def test_texts_get_their_types_from_the_schema_of_the_tool(text, count, flag, items):
     """Worked out by the schema, not by the look of the value: a number for a text stays text."""

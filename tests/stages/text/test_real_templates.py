@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
@@ -173,6 +173,7 @@ def test_a_template_is_learned(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in MARKS if name != "deepseek_r1"])
+@settings(max_examples=30, deadline=None)
 @given(first=TEXT, system=TEXT, rounds=st.lists(ROUND, max_size=3))
 def test_spans_joined_are_the_rendering_of_the_whole_conversation(name, first, system, rounds):
     """S50, S55, S57, S61: text turns, empty ones, calls and parallel replies, by ids. Not DeepSeek-R1's template, whose
@@ -186,6 +187,7 @@ def test_spans_joined_are_the_rendering_of_the_whole_conversation(name, first, s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MARKS)
+@settings(max_examples=30, deadline=None)
 @given(first=TEXT, rounds=st.lists(ROUND, max_size=3), system=TEXT)
 def test_a_chat_that_forks_reads_what_the_template_writes_and_trains_what_was_sampled(name, first, system, rounds):
     """S56: after each turn the context is the rendering of the whole conversation, to the letter, for every template."""
@@ -200,6 +202,7 @@ def test_a_chat_that_forks_reads_what_the_template_writes_and_trains_what_was_sa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MARKS)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_what_is_trained_is_what_was_sampled(name, data):
     """S36, S47, S54, S59, S63: any ids at all, special ones among them, ended by any stop token or by none; one begin token."""
