@@ -8,6 +8,9 @@ from hypothesis import strategies as st
 
 from flow import Context, Graph, Run
 from flow.testing import run_virtual
+from stages.records import Message
+from stages.text.chat import reply_counter
+from stages.text.pretrained import load_chat
 from stages.tools.context import set_tool_context, tool_context_with
 from stages.tools.function import FunctionTool
 from stages.tools.limits import ToolLimits, cut_to_limits
@@ -171,3 +174,15 @@ def test_a_permit_is_asked_for_all_at_once():
         asyncio.run(FunctionTool(act, pool="sandbox", rate="search").call({}, (0,)))
         asyncio.run(FunctionTool(act).call({}, (0,)))
     assert asked == [{"sandbox": 1, "search": 1}]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["The capital of one is two. " * 400, "水や🜁 " * 700, "<|im_end|>" * 400])
+def test_a_bound_in_tokens_holds_in_a_real_conversation(pretrained_folder, text):
+    """S38: what the reply adds to the ids of an episode, its frame apart."""
+    chat = load_chat(pretrained_folder)
+    with tool_context_with(count_tokens=reply_counter(chat)):
+        cut = cut_to_limits(text, ToolLimits(max_output_tokens=200))
+    frame, whole = (len(chat.extend([Message("tool", content, call_id="call-0-0")])) for content in ("", cut))
+    assert 150 < whole - frame <= 200
+    assert text.startswith(cut[: cut.index(" [cut: ")])
