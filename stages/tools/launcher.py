@@ -60,7 +60,7 @@ def _run_apart(settings: dict[str, Any], apart: set[str]) -> NoReturn:
         _closed_to_writes(settings["scratch"], settings["root"])
     if "processes" in apart and (child := os.fork()):
         os._exit(_status_of(child))
-    if settings["isolate"]:
+    if "limits" in settings:
         _limit(settings["limits"])
         _prctl(_SET_NO_NEW_PRIVILEGES, 1)
         os.chdir(settings["scratch"])

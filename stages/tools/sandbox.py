@@ -236,7 +236,7 @@ def _settings(config: SandboxConfig, folder: Path, command: Sequence[str]) -> di
     scratch, root = str(folder), str(folder.parent)
     return {
         "parent": os.getpid(),
-        "isolate": True,
+        "isolate": bool(isolated()),
         "scratch": scratch,
         "root": root,
         "limits": limits,

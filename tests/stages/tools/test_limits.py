@@ -8,6 +8,10 @@ from hypothesis import strategies as st
 
 from flow import Context, Graph, Run
 from flow.testing import run_virtual
+from stages.envs.tool_env import ToolEnv
+from stages.records import Message, Task, ToolCall
+from stages.text.chat import reply_counter
+from stages.text.pretrained import load_chat
 from stages.tools.context import set_tool_context, tool_context_with
 from stages.tools.function import FunctionTool
 from stages.tools.limits import ToolLimits, cut_to_limits
@@ -171,3 +175,58 @@ def test_a_permit_is_asked_for_all_at_once():
         asyncio.run(FunctionTool(act, pool="sandbox", rate="search").call({}, (0,)))
         asyncio.run(FunctionTool(act).call({}, (0,)))
     assert asked == [{"sandbox": 1, "search": 1}]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["The capital of one is two. " * 400, "水や🜁 " * 700, "<|im_end|>" * 400])
+def test_a_bound_in_tokens_holds_in_a_real_conversation(pretrained_folder, text):
+    """S38: what the reply adds to the ids of an episode, its frame apart."""
+    chat = load_chat(pretrained_folder)
+    with tool_context_with(count_tokens=reply_counter(chat)):
+        cut = cut_to_limits(text, ToolLimits(max_output_tokens=200))
+    frame, whole = (len(chat.extend([Message("tool", content, call_id="call-0-0")])) for content in ("", cut))
+    assert 150 < whole - frame <= 200
+    assert text.startswith(cut[: cut.index(" [cut: ")])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_units_of_parallel_calls_come_back_though_workers_are_killed(seed):
+    """S13, S32: two tools share a pool of two, one also under a rate, in turns of six calls; tasks are cancelled at random."""
+    inside, most = [], []
+
+    async def use() -> None:
+        """Use a unit."""
+        inside.append(1)
+        most.append(len(inside))
+        try:
+            await anyio.sleep(1)
+        finally:
+            inside.pop()
+
+    tools = [FunctionTool(use, pool="sandbox"), FunctionTool(use, name="search", pool="sandbox", rate="search")]
+    turn = Message("assistant", "", tuple(ToolCall(f"c{i}", ("use", "search")[i % 2], {}) for i in range(6)))
+
+    async def work(value: int, context: Context) -> int:
+        set_tool_context(permit=context.permit)
+        env = ToolEnv(tools, parallel=True)
+        await env.reset(Task("t", "?"), (0, value, 0, 0))
+        reply = await env.step(turn)
+        assert [message.content for message in reply.messages] == ["None"] * 6
+        return value
+
+    graph = Graph("tools", pools={"sandbox": 2}, rates={"search": 4})
+    got = []
+    stage = graph.stage("stage", work, workers=3)
+    _ = graph.source("source", range(8)) >> stage >> graph.sink("sink", lambda value, context: got.append(value))
+
+    async def main():
+        async with asyncio.timeout(END_S):
+            run = Run(graph.build(quiet=True))
+            await run.finish()
+            return run.state.pools
+
+    pools = run_virtual(main(), seed=seed, kill=0.4)
+    assert sorted(got) == list(range(8))
+    assert pools.free == {"sandbox": 2}
+    assert (max(most), inside) == (2, [])
+    assert len(most) > 8 * 6  # some calls were begun twice, so some were killed

@@ -105,7 +105,7 @@ def test_no_process_file_or_descriptor_outlives_an_episode(how, status):
     """S28, S29, S31."""
     tools = MethodTools(Shell, deadline_s=None)
     chat = CompactChat(tools.specs)
-    limits = TimeLimits(step_s=0.4 if how == "hang" else 30)
+    limits = TimeLimits(step_s=1.0 if how == "hang" else 30)
     stage = Episodes(OneCall(chat, how), chat, ToolAgent(), lambda task: ToolEnv([tools]), SamplingConfig(), limits)
     before = leftovers()
 
