@@ -17,6 +17,7 @@ from graphs.sft import SftConfig
 from stages.agents.sampling import SamplingConfig
 from stages.agents.tool_agent import ToolAgent
 from stages.envs.environment import opening_messages
+from stages.envs.housed import on_loop
 from stages.envs.tool_env import ToolEnv
 from stages.models.config import ModelConfig, RotaryConfig
 from stages.models.transformer import Transformer
@@ -89,8 +90,7 @@ def calculator(config: CalculatorConfig) -> Program:
     """Put the demonstration together."""
     tool = DelayedTool(DisabledTool(calculator_tool()) if config.tool == "off" else calculator_tool(), config.delay)
     model = nnx.eval_shape(lambda: Transformer(config.model, nnx.Rngs(0)))
-    trace = EngineTrace()
-    chat = CompactChat([tool])
+    trace, chat = EngineTrace(), CompactChat([tool])
     parts = Parts(
         model=model,
         load=lambda: nnx.update(model, nnx.state(Transformer(config.model, nnx.Rngs(config.seed)), nnx.Param)),
@@ -98,7 +98,7 @@ def calculator(config: CalculatorConfig) -> Program:
         trace=trace,
         chat=chat,
         agent=ToolAgent(),
-        make_env=lambda task: ToolEnv([tool]),
+        make_env=on_loop(lambda task: ToolEnv([tool])),
         opening=opening_messages,
         tools=(tool,),
         reward=exact_answer,

@@ -15,7 +15,8 @@ from graphs.parts import Parts
 from graphs.placing import PlacingConfig, place
 from stages.agents.model_agent import ModelAgent
 from stages.agents.tool_agent import ToolAgent
-from stages.envs.environment import Environment, opening_messages
+from stages.envs.environment import opening_messages
+from stages.envs.housed import on_loop
 from stages.envs.task_env import TaskEnv
 from stages.envs.tool_env import ToolEnv
 from stages.models.pretrained import describe_model, fill_model
@@ -100,10 +101,6 @@ def make_parts(config: PretrainedConfig) -> Parts:
     chat = load_chat(source.path, calls=policy.calls, history=policy.history)
     model = describe_model(source.path)
     engine_mesh = place(model, policy)
-
-    async def make_env(task: Task) -> Environment:
-        return ToolEnv(tools, system=policy.system) if tools else TaskEnv(system=policy.system)
-
     return Parts(
         model=model,
         load=functools.partial(fill_model, model, source.path),
@@ -111,7 +108,7 @@ def make_parts(config: PretrainedConfig) -> Parts:
         trace=trace,
         chat=chat,
         agent=ToolAgent() if tools else ModelAgent(),
-        make_env=make_env,
+        make_env=on_loop(lambda task: ToolEnv(tools, system=policy.system) if tools else TaskEnv(system=policy.system)),
         opening=lambda task: opening_messages(task, policy.system),
         tools=tools,
         reward=exact_answer if policy.reward == "exact_answer" else last_number,

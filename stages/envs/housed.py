@@ -19,6 +19,19 @@ MakeEnv = Callable[[Task], Environment | CustomEnv | Awaitable[Environment | Cus
 millisecond; a coroutine function runs on the loop."""
 
 
+def on_loop(make: Callable[[Task], Environment | CustomEnv]) -> MakeEnv:
+    """A plain function that takes no time, as a coroutine function: no thread is started only to call it.
+
+    Args:
+        make: gives an environment at once, such as ``lambda task: ToolEnv(tools)``.
+    """
+
+    async def make_on_loop(task: Task) -> Environment | CustomEnv:
+        return make(task)
+
+    return make_on_loop
+
+
 class Housed:
     """A place for one environment.
 

@@ -73,6 +73,7 @@ def test_a_graph_whose_engine_dies_ends_with_its_error_and_everything_released(c
     assert asyncio.run(main()) == 1
     assert THREAD not in {thread.name for thread in threading.enumerate()}
     assert len(engine.asked) >= 5
-    assert sorted(engine.released) == sorted(set(engine.asked))
+    assert len(engine.released) == len(set(engine.released))
+    assert set(engine.asked) <= set(engine.released), "an episode may end before it asks"
     assert run.summary().status == "failed"
     assert "every item accounted for" in str(run.summary())

@@ -7,7 +7,8 @@ import time
 import pytest
 
 from stages.envs.custom import CustomEnv
-from stages.envs.housed import Housed
+from stages.envs.housed import Housed, on_loop
+from stages.envs.task_env import TaskEnv
 from stages.records import Task
 
 TASK = Task("t", "go")
@@ -94,6 +95,16 @@ def test_a_coroutine_function_that_is_cut_short_is_cancelled():
 
     asyncio.run(main())
     assert cut == ["t"]
+
+
+def test_a_plain_function_may_be_called_on_the_loop():
+    async def main():
+        housed, threads = Housed(on_loop(lambda task: TaskEnv())), threading.active_count()
+        await housed.open(TASK)
+        await housed.close()
+        assert threading.active_count() == threads
+
+    asyncio.run(main())
 
 
 def test_what_could_not_be_made_is_not_closed():
