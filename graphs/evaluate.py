@@ -6,6 +6,7 @@ tasks >> attempts >> episodes >> groups >> rewards >> scores
 from pydantic import BaseModel, ConfigDict, Field
 
 from flow import Graph, Shrink
+from graphs.engine_pools import engine_pools
 from graphs.parts import Parts
 from stages.agents.guards import TimeLimits
 from stages.agents.sampling import SamplingConfig
@@ -40,11 +41,12 @@ def evaluate(config: EvaluateConfig, parts: Parts, scores: Scores, name: str = "
         scores: counts the result.
         name: id of the graph in traces.
     """
-    graph = Graph(name)
-    episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, config.sampling, config.limits)
+    pools = engine_pools(parts.engine.config)
+    graph = Graph(name, pools=pools.sizes)
+    episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, config.sampling, config.limits, pools.turn)
     tasks = graph.source("tasks", Tasks(parts.heldout, config.sampling.seed, shuffle=False, epochs=1))
     attempts = graph.repeat("attempts", tasks, n=config.attempts)
-    episodes = graph.stage("episodes", episode, workers=config.max_concurrency)
+    episodes = graph.stage("episodes", episode, workers=config.max_concurrency, needs=pools.episode)
     groups = graph.group("groups", episodes, missing=Shrink(min_members=0))
     rewards = graph.stage("rewards", parts.rewards())
     counted = graph.sink("scores", scores)

@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from flow import Collect, Freshness, Graph, Retry, Threads
+from graphs.engine_pools import engine_pools
 from graphs.parts import Parts
 from stages.advantages.stage import Advantages, AdvantagesConfig
 from stages.agents.guards import TimeLimits
@@ -77,14 +78,15 @@ def grpo(config: GrpoConfig, parts: Parts, checkpoints: CheckpointStore | None =
         parts: policy, world and tasks.
         checkpoints: where the trainer saves; ``None`` saves nothing.
     """
-    graph = Graph("grpo")
+    pools = engine_pools(parts.engine.config)
+    graph = Graph("grpo", pools=pools.sizes)
     weights = graph.latest("weights", Weights, load=parts.engine.load)
-    episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, config.sampling, config.limits)
+    episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, config.sampling, config.limits, pools.turn)
     learner = Trainer(parts.model, config.loss, config.trainer, checkpoints, temperature=config.sampling.temperature)
 
     prompts = graph.source("prompts", Tasks(parts.train, config.seed))
     members = graph.repeat("members", prompts, n=config.group_size)
-    episodes = graph.stage("episodes", episode, workers=config.max_concurrency, reads=weights)
+    episodes = graph.stage("episodes", episode, workers=config.max_concurrency, needs=pools.episode, reads=weights)
     groups = graph.group("groups", episodes, missing=Retry(config.member_retries, then="drop"))
     rewards = graph.stage("rewards", parts.rewards())
     advantages = graph.stage("advantages", Advantages(config.advantages))

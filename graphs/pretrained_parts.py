@@ -38,7 +38,7 @@ class PolicyConfig(PlacingConfig):
     revision: str | None = None
     """Commit, branch or tag of a model on the Hub; ``None`` takes its main branch. What a branch stood for is in the run's
     ``summary.json``, and ``config.json`` names that commit."""
-    engine: EngineConfig = EngineConfig(slots=32, context_length=256, prefill_rows=8, prefill_chunk=32)
+    engine: EngineConfig = EngineConfig(slots=32, context_length=256)
     """Shapes of the engine."""
     system: str | None = None
     """System message of every episode; ``None`` leaves it to the chat template."""

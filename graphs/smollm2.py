@@ -13,7 +13,7 @@ SAMPLING = SamplingConfig(temperature=0.7, max_tokens_per_turn=24)
 
 SMOLLM2 = GrpoProgramConfig(
     policy=PolicyConfig(
-        engine=EngineConfig(slots=32, context_length=64, prefill_rows=8, prefill_chunk=32),
+        engine=EngineConfig(slots=32, context_length=64),
         system="You are good at math.",
     ),
     tasks=TasksConfig(arithmetic=ArithmeticConfig(operators="+", digits=(1, 1), prompt="{expression} = ?", heldout_share=0.3)),

@@ -34,6 +34,7 @@ class Episodes:
         make_env: Callable[[Task], Environment],
         sampling: SamplingConfig,
         limits: TimeLimits | None = None,
+        pool: str | None = None,
     ):
         """Put the parts together.
 
@@ -44,6 +45,8 @@ class Episodes:
             make_env: makes the environment of one episode. Takes nothing that needs freeing: ``reset`` does that.
             sampling: temperature, budgets, seed.
             limits: time limits; ``None`` for the defaults.
+            pool: pool of the graph of which each turn takes a unit while the policy is asked; ``None`` takes none, as for
+                policies without a bound of their own.
         """
         self._policy = policy
         self._chat = chat
@@ -51,6 +54,7 @@ class Episodes:
         self._make_env = make_env
         self._sampling = sampling
         self._limits = limits or TimeLimits()
+        self._pool = pool
 
     async def __call__(self, task: Task, context: Context) -> Episode | Failed[Episode]:
         """Run one episode.
@@ -60,6 +64,7 @@ class Episodes:
 
         Raises:
             asyncio.CancelledError: somebody cancelled this attempt; the environment is closed first.
+            LookupError: the graph has no pool of the name.
         """
         started = anyio.current_time()
         transcript = Transcript()
@@ -101,7 +106,7 @@ class Episodes:
         guarded_env = GuardedEnvironment(env, self._limits, context)
         key = (self._sampling.seed, context.birth, context.member, context.retry)
         opening = await guarded_env.reset(task, key)
-        policy = GuardedPolicy(self._policy, self._limits, context)
+        policy = GuardedPolicy(self._policy, self._limits, context, self._pool)
         setting = Setting(policy, self._chat, guarded_env, opening, self._sampling, key, session)
         ending: Ending | None = None
         with anyio.move_on_after(self._limits.episode_s):

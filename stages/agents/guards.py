@@ -5,7 +5,8 @@ status; a cancellation that somebody asked for passes through untouched.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeVar
 
 import anyio
@@ -30,8 +31,8 @@ class TimeLimits(pydantic.BaseModel):
     setup_s: float | None = pydantic.Field(default=60.0, gt=0)
     """For the environment's ``reset``; ``None`` for no limit."""
     model_s: float | None = pydantic.Field(default=None, gt=0)
-    """For one turn of the policy, waiting for a slot included; ``None`` for no limit. The turn is then aborted, and what it had
-    come to is kept in the record of the episode."""
+    """For one turn of the policy, waiting for the pool and a slot included; ``None`` for no limit. The turn is then aborted,
+    and what it had come to is kept in the record of the episode."""
     abort_s: float = pydantic.Field(default=5.0, ge=0)
     """For the policy to hand that over: some steps of an engine. After them the turn is cancelled, and lost."""
     step_s: float | None = pydantic.Field(default=120.0, gt=0)
@@ -91,12 +92,19 @@ async def guarded(work: Awaitable[T], status: Status, what: str, limit_s: float 
 
 
 class GuardedPolicy:
-    """A policy whose samples are checked before anything is built on them, and whose turns are aborted when they take long."""
+    """A policy whose samples are checked before anything is built on them, and whose turns are aborted when they take long.
 
-    def __init__(self, policy: Policy, limits: TimeLimits, context: Context):
+    Where there is a pool, a turn takes a unit of it before the policy is asked. The wait is part of the turn: its time counts,
+    and an abort ends it.
+    """
+
+    def __init__(self, policy: Policy, limits: TimeLimits, context: Context, pool: str | None = None):
         self._policy = policy
         self._limits = limits
         self._context = context
+        self._pool = pool
+        self._waiting: dict[anyio.CancelScope, str] = {}
+        """Waits for the pool, with the session that each is of."""
 
     @property
     def context_length(self) -> int:
@@ -104,19 +112,21 @@ class GuardedPolicy:
         return self._policy.context_length
 
     async def sample(self, request: SampleRequest) -> Sample:
-        """See ``Policy``; raises ``EpisodeError`` only, with what there is of a turn that was aborted."""
+        """See ``Policy``; raises ``EpisodeError`` only, with what there is of a turn that was aborted.
+
+        A pool that the graph has not is no failure of the episode: it raises ``LookupError``.
+        """
         limit_s, late = self._limits.model_s, False
 
         def abort() -> None:
             nonlocal late
             late = True
-            self._policy.abort(request.session)
+            self.abort(request.session)
 
         timer = None if limit_s is None else asyncio.get_running_loop().call_later(limit_s, abort)
         try:
             with self._context.span("model", turn=request.key[-1], context_tokens=len(request.ids)):
-                work = self._policy.sample(request)
-                sample = await guarded(work, Status.MODEL_ERROR, "the model", limit_s, self._limits.abort_s)
+                sample = await self._asked(request)
         finally:
             if timer is not None:
                 timer.cancel()
@@ -136,7 +146,40 @@ class GuardedPolicy:
 
     def abort(self, session: str) -> None:
         """See ``Policy``."""
+        for scope, waits in self._waiting.items():
+            if waits == session:
+                scope.cancel()
         self._policy.abort(session)
+
+    async def _asked(self, request: SampleRequest) -> Sample:
+        """What the policy says, or nothing where the turn was aborted before the policy was asked."""
+        began = anyio.current_time()
+        async with self._unit(request.session) as granted:
+            if not granted:
+                return _nothing()
+            # The limit itself is kept by an abort; counted from here, it would come late by the wait.
+            grace_s = self._limits.abort_s - (anyio.current_time() - began)
+            work = self._policy.sample(request)
+            return await guarded(work, Status.MODEL_ERROR, "the model", self._limits.model_s, grace_s)
+
+    @asynccontextmanager
+    async def _unit(self, session: str) -> AsyncGenerator[bool]:
+        """Hold a unit of the pool, where there is one; gives whether it is held, or the wait was aborted."""
+        if self._pool is None:
+            yield True
+            return
+        async with AsyncExitStack() as held:
+            with anyio.CancelScope() as scope:
+                self._waiting[scope] = session
+                try:
+                    await held.enter_async_context(self._context.permit(self._pool))
+                finally:
+                    del self._waiting[scope]
+            yield not scope.cancel_called
+
+
+def _nothing() -> Sample:
+    return Sample(np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.int32), "aborted")
 
 
 def sample_problem(sample: Sample, request: SampleRequest) -> str | None:

@@ -86,8 +86,8 @@ class Transformer(nnx.Module):
             ids_RC: the new tokens of each row, left-aligned.
             starts_R: tokens of the row's slot that are in the cache and are attended to; the first new token has this position.
             lengths_R: how many of the row's C tokens are real. The others are neither stored nor attended to.
-            slots_R: the slot of each row, no slot twice among rows with a length above 0. ``None``: row r is slot r, and R is
-                the number of slots; no slot is gathered then.
+            slots_R: the slot of each row. Rows of one slot hold different positions; each sees what the others store, if that
+                is before it. ``None``: row r is slot r, and R is the number of slots; no slot is gathered then.
 
         Returns:
             Normalised final vectors [R, C, W], without meaning past a row's length, and the cache.

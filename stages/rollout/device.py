@@ -3,11 +3,14 @@
 All programs are compiled ahead of time: a call with a shape that was not is an error, never a compilation. Engines of one shape
 in one process (training and evaluation) share them.
 
-Axes: S slots, R rows of a prefill step, C tokens of a row.
+Steps come in several sizes, of which only those are used that give the very bits of the largest of their kind. That is found
+by trial when the device opens: XLA chooses an order of summation by the shape of a product, and says nowhere which.
+
+Axes: S slots, R rows of a prefill step, C tokens of a row, N rows of a decode step.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -34,9 +37,13 @@ class Device:
 
     Attributes:
         parameters: of an open device.
+        prefill_buckets: numbers of rows that prefill steps may have, ascending. Of an open device.
+        decode_buckets: the same of decode steps; the last is the number of slots.
     """
 
     parameters: Parameters
+    prefill_buckets: tuple[int, ...]
+    decode_buckets: tuple[int, ...]
 
     def __init__(self, model: Transformer, config: EngineConfig, mesh: Mesh | None = None):
         self.compilations = 0
@@ -51,9 +58,9 @@ class Device:
         self._shelf = self._empty(config.kept) if config.kept else None
         self._programs = _compile(held.graphdef, held.structure, held.shapes, held.config, config.shape, held.mesh)
         self.compilations = self._programs.count
-        self.buckets = self._agreeing_buckets()
-        # The first call of a program is slow. Nobody's request should be the one.
-        self.decode(_idle(config.slots))
+        # The first call of a program is slow. Nobody's request should be the one: each is tried here.
+        self.prefill_buckets = _agreeing(config.prefill_buckets, self._try_reading_in)
+        self.decode_buckets = _agreeing(config.decode_buckets, self._try_decoding)
 
     def close(self) -> None:
         """Let go of the caches."""
@@ -79,31 +86,42 @@ class Device:
         )
 
     def decode(self, work: Decode) -> Drawn:
-        """Sample a token for every slot, on the host; slots of length 0 hold noise."""
-        drawn, self._cache = self._programs.decode(self.parameters.leaves, self._cache, work)
+        """Sample a token for every row, on the host; rows of length 0 hold noise."""
+        drawn, self._cache = self._programs.decode[len(work.ids_N)](self.parameters.leaves, self._cache, work)
         return Drawn(*map(np.asarray, drawn))
 
-    def _agreeing_buckets(self) -> tuple[int, ...]:
-        """Numbers of rows of prefill steps that cache the very bits the largest step does, the largest included.
+    def _try_reading_in(self, rows: int) -> list[np.ndarray]:
+        """What a step of so many rows caches in slot 0, whose tokens are in its first and last row."""
+        config, row_R = self._config, np.arange(rows, dtype=np.int32)
+        chunk = min(config.prefill_chunk, config.context_length // 2)
+        slots_R, lengths_R = np.where(row_R < config.slots, row_R, 0), np.where(row_R < config.slots, chunk, 0)
+        slots_R[-1], lengths_R[-1] = 0, chunk
+        # A step of one row has to be made twice for the same tokens.
+        for first, last in [(0, chunk)] if rows > 1 else [(0, 0), (chunk, chunk)]:
+            starts_R = np.zeros(rows, np.int32)
+            starts_R[0], starts_R[-1] = first, last
+            positions_RC = starts_R[:, None] + np.arange(config.prefill_chunk, dtype=np.int32)
+            self.read_in(ReadIn(self._some_ids(slots_R[:, None], positions_RC), starts_R, lengths_R, slots_R))
+        return self._cached_in(0)
 
-        Found by trial: XLA chooses an order of summation by the shape of a product, and says nowhere which.
-        """
-        wanted, *smaller = sorted(self._programs.read_in, reverse=True)
-        expected = self._trial(wanted)
-        agreeing = [rows for rows in smaller if all(map(np.array_equal, self._trial(rows), expected))]
-        return (*sorted(agreeing), wanted)
+    def _try_decoding(self, rows: int) -> list[np.ndarray]:
+        """What a step of so many rows draws and caches for as many slots, over the whole range, as the smallest step has."""
+        config = self._config
+        every_S = np.arange(config.slots, dtype=np.int32)
+        compared = np.linspace(0, config.slots - 1, config.decode_buckets[0]).round().astype(np.int32)
+        mixed_S = np.concatenate([compared, np.setdiff1d(every_S, compared)])
+        slots_N, at = (every_S, compared) if rows == config.slots else (mixed_S[:rows], np.arange(len(compared)))
+        positions_N = np.full(rows, min(2 * config.prefill_chunk, config.context_length - 1), np.int32)
+        draw = no_draws(rows)._replace(keys_S2=np.stack([slots_N, positions_N], axis=1).astype(np.uint32))
+        drawn = self.decode(Decode(self._some_ids(slots_N, positions_N), positions_N, np.ones(rows, np.int32), slots_N, draw))
+        return [*(part[at] for part in drawn), *(array for slot in compared for array in self._cached_in(slot))]
 
-    def _trial(self, rows: int) -> list[np.ndarray]:
-        """What a step of so many rows caches for two chunks, one after the other, in slot 0; it is overwritten in use."""
-        chunk = min(self._config.prefill_chunk, self._config.context_length // 2)
-        ids_RC = np.zeros((rows, self._config.prefill_chunk), np.int32)
-        starts_R, lengths_R, slots_R = np.zeros(rows, np.int32), np.zeros(rows, np.int32), np.arange(rows, dtype=np.int32)
-        lengths_R[0] = chunk
-        for start in (0, chunk):
-            ids_RC[0] = np.arange(start, start + self._config.prefill_chunk) % self._model.config.vocab_size
-            starts_R[0] = start
-            self.read_in(ReadIn(ids_RC, starts_R, lengths_R, slots_R))
-        return [np.asarray(leaf) for leaf in jax.tree.leaves(self._programs.row(self._cache, np.int32(0)))]
+    def _some_ids(self, slots: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """Tokens that differ from slot to slot and from position to position."""
+        return ((positions * 31 + slots * 7) % self._model.config.vocab_size).astype(np.int32)
+
+    def _cached_in(self, slot: int) -> list[np.ndarray]:
+        return [np.asarray(leaf) for leaf in jax.tree.leaves(self._programs.row(self._cache, np.int32(slot)))]
 
     def _empty(self, num_slots: int) -> Cache:
         held = self.parameters
@@ -116,7 +134,8 @@ class _Programs(NamedTuple):
 
     read_in: Mapping[int, Any]
     """By number of rows."""
-    decode: Any
+    decode: Mapping[int, Any]
+    """By number of rows."""
     copy: Any
     """Slot to slot."""
     fetch: Any
@@ -129,13 +148,14 @@ class _Programs(NamedTuple):
 
     @property
     def count(self) -> int:
-        return len(self.read_in) + sum(program is not None for program in self[1:])
+        return len(self.read_in) + len(self.decode) + sum(program is not None for program in self[2:])
 
 
-def _idle(slots: int) -> Decode:
-    """A decode step in which no slot takes part."""
-    by_slot = np.zeros(slots, np.int32)
-    return Decode(by_slot, by_slot, by_slot, no_draws(slots))
+def _agreeing(sizes: Sequence[int], attempt: Callable[[int], list[np.ndarray]]) -> tuple[int, ...]:
+    """The sizes whose attempt comes to the very bits of the largest, the largest included; ascending as they are."""
+    *smaller, largest = sizes
+    expected = attempt(largest)
+    return (*(size for size in smaller if all(map(np.array_equal, attempt(size), expected))), largest)
 
 
 def _read_in(merge: Merge, leaves: list[Array], cache: Cache, work: ReadIn) -> Cache:
@@ -144,9 +164,11 @@ def _read_in(merge: Merge, leaves: list[Array], cache: Cache, work: ReadIn) -> C
 
 def _decode(merge: Merge, leaves: list[Array], cache: Cache, work: Decode) -> tuple[Drawn, Cache]:
     model = merge(leaves)
-    hidden_S1W, cache = model.extend(cache, work.ids_S[:, None], work.positions_S, work.lengths_S)
-    logits_SV = model.logits(hidden_S1W[:, 0])
-    return sample_tokens(logits_SV, work.draw, work.positions_S + 1), cache
+    # A step of all slots gathers none.
+    slots_N = None if len(work.ids_N) == cache.num_slots else work.slots_N
+    hidden_N1W, cache = model.extend(cache, work.ids_N[:, None], work.positions_N, work.lengths_N, slots_N)
+    logits_NV = model.logits(hidden_N1W[:, 0])
+    return sample_tokens(logits_NV, work.draw, work.positions_N + 1), cache
 
 
 def _row(array: Array, index: Array) -> Array:
@@ -198,14 +220,16 @@ def _compile(
         work = ReadIn(np.zeros((rows, config.prefill_chunk), np.int32), by_row, by_row, by_row)
         return compiled(functools.partial(_read_in, merge), list(leaves), cache, work, places=model, gives=slotted, donate=(1,))
 
+    def decode(rows: int) -> Any:
+        by_row = np.zeros(rows, np.int32)
+        work, gives = Decode(by_row, by_row, by_row, by_row, no_draws(rows)), (everywhere, slotted)
+        return compiled(functools.partial(_decode, merge), list(leaves), cache, work, places=model, gives=gives, donate=(1,))
+
     model, indices = (parameters, slotted, everywhere), (everywhere, everywhere)
     moved, two = {"gives": slotted, "donate": (0,)}, (slotted, slotted)
     return _Programs(
         read_in={rows: read_in(rows) for rows in config.prefill_buckets},
-        decode=compiled(
-            functools.partial(_decode, merge), list(leaves), cache, _idle(config.slots),
-            places=model, gives=(everywhere, slotted), donate=(1,),
-        ),
+        decode={rows: decode(rows) for rows in config.decode_buckets},
         copy=compiled(_copy, cache, index, index, places=(slotted, *indices), **moved),
         fetch=compiled(_fetch, cache, shelf, index, index, places=(*two, *indices), **moved) if config.kept else None,
         row=compiled(

@@ -118,7 +118,7 @@ class Engine:
     @property
     def prefill_buckets(self) -> tuple[int, ...]:
         """Numbers of rows that prefill steps of this engine have. Of an open engine."""
-        return self._device.buckets
+        return self._device.prefill_buckets
 
     async def sample(self, request: SampleRequest) -> Sample:
         """Sample a continuation; requests beyond the number of slots wait in order, those of one session for each other.
@@ -197,6 +197,11 @@ class Engine:
         future = self._expect(scramble)
         self._mailbox.post(functools.partial(self._worker.scramble, scramble))
         await future
+
+    @property
+    def decode_buckets(self) -> tuple[int, ...]:
+        """Numbers of rows that decode steps of this engine have. Of an open engine."""
+        return self._device.decode_buckets
 
     @property
     def parameters(self) -> nnx.State:

@@ -60,11 +60,11 @@ class Replies:
             self.cached_S[slot] = tokens
 
     def append(self, slots: np.ndarray, drawn: Drawn, version: int) -> None:
-        """Add a sampled token to each of some slots."""
+        """Add a token to each of some slots, drawn for them in this order."""
         at = self.length_S[slots]
-        self._ids_ST[slots, at] = drawn.ids_S[slots]
-        self._logprobs_ST[slots, at] = drawn.logprobs_S[slots]
-        self._untempered_ST[slots, at] = drawn.untempered_S[slots]
+        self._ids_ST[slots, at] = drawn.ids_S
+        self._logprobs_ST[slots, at] = drawn.logprobs_S
+        self._untempered_ST[slots, at] = drawn.untempered_S
         self._versions_ST[slots, at] = version
         self.length_S[slots] = at + 1
 

@@ -4,7 +4,7 @@ The vocabulary is read in blocks of about its root: maxima and sums of blocks fi
 a tenth of the time that an arg-max over the whole takes on CPU. What truncates (top-k, top-p, min-p) comes down to one number a
 slot, the lowest score that stays, and is found only in steps in which somebody asks for it.
 
-Axes: S slots, V vocabulary, N blocks of the vocabulary, M tokens of a block.
+Axes: S slots that a token is drawn for, V vocabulary, N blocks of the vocabulary, M tokens of a block.
 """
 
 import hashlib

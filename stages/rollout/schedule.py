@@ -13,7 +13,7 @@ never given up for a copy: it differs in the last bits, and whether there is a r
 The worker calls, in this order: submit, cancel, release, abort, and what new weights ask for; admit; then read_in or decode,
 and its commit. Before a step it makes the moves that ``take_moves`` gives.
 
-Axes: S slots, T positions of a slot, R rows of a prefill step, C tokens of a row.
+Axes: S slots, T positions of a slot, R rows of a prefill step, C tokens of a row, N rows of a decode step.
 """
 
 from collections import deque
@@ -36,8 +36,8 @@ class Schedule:
         self.rows = Rows(config.slots, config.kept, config.context_length)
         self.waiting: deque[Job] = deque()
         self.kept_tokens = self.shared_tokens = 0
-        self.buckets = config.prefill_buckets
-        """Numbers of rows a prefill step may have, ascending."""
+        self.prefill_buckets, self.decode_buckets = config.prefill_buckets, config.decode_buckets
+        """Numbers of rows a step may have, ascending."""
         self.hold_new_sessions = False
         """New weights wait for the sessions that have begun: no other session begins."""
         self._config = config
@@ -105,19 +105,20 @@ class Schedule:
 
     def read_in(self) -> ReadIn | None:
         """The next prefill step, for the requests that got their slots first; ``None`` where nothing is to be read in."""
-        chunk, buckets = self._config.prefill_chunk, self.buckets
+        chunk, most = self._config.prefill_chunk, self.prefill_buckets[-1]
         slots: list[int] = []
+        rows: list[tuple[int, int]] = []
         for slot in sorted(self._behind(), key=self._replies.came_S.__getitem__):
             if self._to_read_in(slot, slots):
                 slots.append(slot)
-            if len(slots) == buckets[-1]:
+                rows += [(slot, start) for start in range(int(self.rows.cached_R[slot]), self._needed(slot), chunk)]
+            if len(rows) >= most:
                 break
-        if not slots:
+        if not rows:
             return None
-        num_rows = next(rows for rows in buckets if rows >= len(slots))
+        num_rows = _fitting(self.prefill_buckets, min(len(rows), most))
         work = ReadIn(np.zeros((num_rows, chunk), np.int32), *(np.zeros(num_rows, np.int32) for _ in range(3)))
-        for row, slot in enumerate(slots):
-            start = int(self.rows.cached_R[slot])
+        for row, (slot, start) in enumerate(rows[:most]):
             stop = min(start + chunk, self._needed(slot))
             work.ids_RC[row, : stop - start] = self.rows.ids_RT[slot, start:stop]
             work.starts_R[row], work.lengths_R[row], work.slots_R[row] = start, stop - start, slot
@@ -133,17 +134,25 @@ class Schedule:
         """The next decode step; ``None`` where no request is ready for one."""
         replies, slots = self._replies, self._config.slots
         ready_S = replies.running_S & (self.rows.cached_R[:slots] == replies.length_S - 1)
-        if not ready_S.any():
+        ready = np.flatnonzero(ready_S).astype(np.int32)
+        if not len(ready):
             return None
-        positions_S = np.maximum(replies.length_S - 1, 0)
-        ids_S = self.rows.ids_RT[np.arange(slots), positions_S]
-        return Decode(ids_S, positions_S, ready_S.astype(np.int32), Draw(*(values.copy() for values in replies.draw)))
+        num_rows = _fitting(self.decode_buckets, len(ready))
+        slots_N, lengths_N = np.zeros(num_rows, np.int32), np.zeros(num_rows, np.int32)
+        if num_rows == slots:
+            slots_N[:], lengths_N[:] = np.arange(slots), ready_S
+        else:
+            slots_N[: len(ready)], lengths_N[: len(ready)] = ready, 1
+        positions_N = np.maximum(replies.length_S[slots_N] - 1, 0)
+        ids_N = self.rows.ids_RT[slots_N, positions_N]
+        return Decode(ids_N, positions_N, lengths_N, slots_N, Draw(*(values[slots_N] for values in replies.draw)))
 
     def commit_decode(self, work: Decode, drawn: Drawn, version: int) -> list[Outcome]:
         """Append the sampled tokens; returns the requests that ended with their outcome, their slots vacated."""
-        slots = np.flatnonzero(work.lengths_S)
+        taking_part = np.flatnonzero(work.lengths_N)
+        slots = work.slots_N[taking_part]
         self.rows.cached_R[slots] = self._replies.length_S[slots]
-        self._replies.append(slots, drawn, version)
+        self._replies.append(slots, Drawn(*(values[taking_part] for values in drawn)), version)
         ended = [(slot, outcome) for slot in slots.tolist() if (outcome := self._replies.outcome(slot)) is not None]
         return [(self._vacate(slot), outcome) for slot, outcome in ended]
 
@@ -191,7 +200,7 @@ class Schedule:
         return int(self._replies.length_S[slot]) - 1
 
     def _to_read_in(self, slot: int, before: Sequence[int]) -> bool:
-        """Whether the slot takes part in the step, after a copy of what another row has where that saves it a step.
+        """Whether the slot takes part in the step, after a copy of what another has where that saves it a row of the step.
 
         Args:
             slot: behind.
@@ -219,7 +228,7 @@ class Schedule:
         return common_prefix(self.rows.ids_RT[one, : self._needed(one)], wanted_T)
 
     def _saves(self, slot: int, common: int) -> bool:
-        """Whether having so many tokens cached saves the slot a prefill step."""
+        """Whether having so many tokens cached saves the slot a row of a prefill step."""
         needed, chunk = self._needed(slot), self._config.prefill_chunk
         return -(-(needed - common) // chunk) < -(-(needed - int(self.rows.cached_R[slot])) // chunk)
 
@@ -233,3 +242,8 @@ class Schedule:
     def _end(self, job: Job) -> None:
         if self._sessions.end(job):
             self.rows.disown(job.request.session)
+
+
+def _fitting(buckets: Sequence[int], num: int) -> int:
+    """The smallest size for so many rows."""
+    return next(size for size in buckets if size >= num)

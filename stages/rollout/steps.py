@@ -1,6 +1,6 @@
 """What goes between the schedule and the device: requests on their way, and the inputs of the device's programs. Records only.
 
-Axes: S slots, R rows of a prefill step, C tokens of a row.
+Axes: R rows of a prefill step, C tokens of a row, N rows of a decode step.
 """
 
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ Move = Copy | Exchange
 
 
 class ReadIn(NamedTuple):
-    """Input of a prefill step. Rows without work have length 0."""
+    """Input of a prefill step. Rows of one slot hold tokens that follow each other; rows without work have length 0."""
 
     ids_RC: np.ndarray
     starts_R: np.ndarray
@@ -55,9 +55,11 @@ class ReadIn(NamedTuple):
 
 
 class Decode(NamedTuple):
-    """Input of a decode step over all slots. A slot that does not take part has length 0."""
+    """Input of a decode step. Rows that take no part have length 0. With as many rows as slots, row r is slot r."""
 
-    ids_S: np.ndarray
-    positions_S: np.ndarray
-    lengths_S: np.ndarray
+    ids_N: np.ndarray
+    positions_N: np.ndarray
+    lengths_N: np.ndarray
+    slots_N: np.ndarray
     draw: Draw
+    """For each row."""

@@ -98,7 +98,8 @@ class Worker:
         """Work until the mailbox is closed."""
         with self._span("compile"):
             self._device.open()
-        self.schedule.buckets = self._device.buckets
+        self.schedule.prefill_buckets = self._device.prefill_buckets
+        self.schedule.decode_buckets = self._device.decode_buckets
         self._report([(self, None)])
         idle = True
         while (calls := self._mailbox.take(wait=idle)) is not None:
@@ -185,8 +186,8 @@ class Worker:
     def _step(self) -> bool:
         """One step of either kind; False where there is nothing to do.
 
-        Either kind costs the same however few of its rows take part. So context is read in first, as it lets more slots decode,
-        but a step that does not fill its size is held back for a while, in case more is to be read in soon.
+        A step costs the same however few of its rows take part. So context is read in first, as it lets more slots decode, but
+        a step that does not fill its size is held back for a while, in case more is to be read in soon.
         """
         reading = self.schedule.read_in()
         self._move()
@@ -215,7 +216,7 @@ class Worker:
             drawn = self._device.decode(work)
         self._ended += self.schedule.commit_decode(work, drawn, self._version)
         self._steps += 1
-        self._busy += int(work.lengths_S.sum())
+        self._busy += int(work.lengths_N.sum())
 
     @contextmanager
     def _span(self, name: str):

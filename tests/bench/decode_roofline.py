@@ -125,7 +125,7 @@ def engine(model: Transformer, slots: int) -> Callable[[], Any]:
     ones_S = np.ones(slots, np.int32)
     draw = no_draws(slots)
     draw.keys_S2[:] = [request_key((0, 0, slot, 0, 0)) for slot in range(slots)]
-    work = Decode(ones_S, AT * ones_S, ones_S, draw)
+    work = Decode(ones_S, AT * ones_S, ones_S, np.arange(slots, dtype=np.int32), draw)
     return lambda: device.decode(work)
 
 

@@ -13,6 +13,7 @@ from graphs.calculator import calculator
 from graphs.grpo import grpo
 from stages.policy import Sample, SampleRequest
 from stages.records import Weights
+from stages.rollout.config import EngineConfig
 from stages.rollout.engine import THREAD, Engine
 
 
@@ -23,6 +24,10 @@ class DiesOnCall5:
         self._engine = engine
         self.asked: list[str] = []
         self.released: list[str] = []
+
+    @property
+    def config(self) -> EngineConfig:
+        return self._engine.config
 
     @property
     def context_length(self) -> int:

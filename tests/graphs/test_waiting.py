@@ -14,6 +14,7 @@ from graphs.calculator import calculator
 from graphs.grpo import grpo
 from stages.policy import Sample, SampleRequest
 from stages.records import Batch, Message, ToolCall, Weights
+from stages.rollout.config import EngineConfig
 from stages.text.chat import Chat
 from stages.tools.delay import DelayConfig
 from stages.train.trainer import Trainer
@@ -46,6 +47,7 @@ class CallsOnce:
     """A policy without a model: calls the calculator, then answers."""
 
     context_length = 64
+    config = EngineConfig(slots=16)
 
     def __init__(self, chat: Chat) -> None:
         self._turns = [

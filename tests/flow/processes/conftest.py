@@ -50,7 +50,12 @@ def blocking(hire: Callable[..., ProcessCrew]) -> ProcessCrew:
 
 def children() -> set[int]:
     """Processes that this one has started and that are not gone."""
-    return {int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+    while True:
+        try:
+            return {int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+        except FileNotFoundError:
+            # A thread ended while its list was to be read: another one has its children now.
+            continue
 
 
 @pytest.fixture

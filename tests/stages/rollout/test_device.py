@@ -33,7 +33,7 @@ def test_moving_a_row_takes_no_more_memory_than_a_row_beside_the_caches(device, 
 
 def test_steps_change_the_cache_in_place(device):
     cache = sum(leaf.nbytes for leaf in jax.tree.leaves(device._cache))
-    for program in (device._programs.decode, *device._programs.read_in.values()):
+    for program in (*device._programs.decode.values(), *device._programs.read_in.values()):
         assert program.memory_analysis().alias_size_in_bytes >= cache
 
 

@@ -503,7 +503,7 @@ def test_prefill_step_that_is_not_full_waits_while_others_decode():
 
     async def use(engine: Engine):
         long = request(1, ids=RANDOM_IDS[:1], stop_ids=(), max_tokens=40)
-        await asyncio.gather(engine.sample(long), engine.sample(request(2)))
+        await asyncio.gather(engine.sample(long), engine.sample(request(2, ids=RANDOM_IDS[:8])))
 
     with_engine(use, CONFIG.model_copy(update={"prefill_wait": 3}), trace=spans)
     names = [name for name, _ in spans.spans]
@@ -540,7 +540,5 @@ def test_a_wave_of_outcomes_wakes_few_at_a_time_in_order():
 
 def test_settings_that_do_not_fit_are_refused():
     """S105."""
-    with pytest.raises(ValueError, match="got prefill_rows=8, slots=4; lower"):
-        EngineConfig(slots=4, prefill_rows=8)
     with pytest.raises(ValueError, match="slot\n"):
         EngineConfig(slot=4)

@@ -137,20 +137,22 @@ def test_prompt_of_a_group_costs_one_reading_and_a_turn_only_what_is_new():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("width", "sizes"), [(16, (16,)), (128, (4, 16))])
-def test_steps_of_all_sizes_give_the_same_bits(width, sizes):
-    """One request through the smallest prefill step there is, and as one of twelve through the largest. In a model as narrow as
-    16 XLA sums the sizes in different orders: then there is one.
+@pytest.mark.parametrize("width", [16, 256])
+def test_steps_of_all_sizes_give_the_same_bits(width):
+    """One request through the smallest steps there are, and as one of twenty through the largest. XLA sums some sizes in
+    another order, others in each model: those are not used.
     """
-    model = Transformer(MODEL.model_copy(update={"width": width, "mlp_width": 2 * width, "head_size": width // 4}), nnx.Rngs(0))
-    config = EngineConfig(slots=16, context_length=64, prefill_rows=16, prefill_chunk=12)
+    wide = {"width": width, "mlp_width": 2 * width, "num_heads": 8, "num_kv_heads": 8, "head_size": width // 8}
+    model = Transformer(MODEL.model_copy(update=wide), nnx.Rngs(0))
+    config = EngineConfig(slots=32, context_length=64, prefill_rows=16, prefill_chunk=12)
 
     async def main(groups: list[int]) -> list[Sample]:
         async with Engine(model, config) as engine:
-            assert engine.prefill_buckets == sizes
+            assert 1 < len(engine.prefill_buckets) <= 3
+            assert 1 < len(engine.decode_buckets) <= 3
             return (await asyncio.gather(*(episode(engine, group, 0, turns=1) for group in groups)))[-1]
 
-    assert_same(asyncio.run(main([2])), asyncio.run(main([*range(3, 14), 2])))
+    assert_same(asyncio.run(main([2])), asyncio.run(main([*range(3, 22), 2])))
 
 
 def test_stop_string_ends_a_reply_with_all_that_was_sampled_in_it():

@@ -18,7 +18,6 @@ def job(session: str, ids: list[int], max_tokens: int = 4, stop_ids: tuple[int, 
 
 
 def schedule_of(slots: int, length: int, rows: int = 2, chunk: int = 3, **changes) -> Schedule:
-    rows = min(rows, slots)
     return Schedule(EngineConfig(slots=slots, context_length=length, prefill_rows=rows, prefill_chunk=chunk, **changes))
 
 
@@ -40,7 +39,7 @@ def read_in_all(schedule: Schedule) -> list[list[list[int]]]:
 def step(schedule: Schedule, token: int, logprob: float = -1.0, version: int = 0) -> list:
     """A decode step in which every slot samples ``token``."""
     work = schedule.decode()
-    num = len(work.ids_S)
+    num = len(work.ids_N)
     logprobs = np.full(num, logprob, np.float32)
     return schedule.commit_decode(work, Drawn(np.full(num, token, np.int32), logprobs, logprobs), version)
 
@@ -48,11 +47,31 @@ def step(schedule: Schedule, token: int, logprob: float = -1.0, version: int = 0
 def test_context_is_read_in_by_chunks_up_to_its_last_token_which_the_first_decode_step_feeds():
     schedule = schedule_of(2, 16)
     admit(schedule, job("a", [1, 2, 3, 4, 5]), job("b", [6]))
-    assert read_in_all(schedule) == [[[1, 2, 3]], [[4]]]
+    assert read_in_all(schedule) == [[[1, 2, 3], [4]]]
     work = schedule.decode()
-    assert work.ids_S.tolist() == [5, 6]
-    assert work.positions_S.tolist() == [4, 0]
-    assert work.lengths_S.tolist() == [1, 1]
+    assert work.ids_N.tolist() == [5, 6]
+    assert work.positions_N.tolist() == [4, 0]
+    assert work.lengths_N.tolist() == [1, 1]
+
+
+def test_context_longer_than_what_is_left_of_a_step_goes_on_in_the_next_one():
+    schedule = schedule_of(2, 16, rows=3)
+    admit(schedule, job("a", [1, 2, 3, 4, 5]), job("b", [6, 7, 8, 9, 1]))
+    assert read_in_all(schedule) == [[[1, 2, 3], [4], [6, 7, 8]], [[9]]]
+
+
+def test_decode_step_has_the_smallest_size_that_holds_all_that_are_ready():
+    """Slots that are not busy are left out; rows to spare take no part."""
+    schedule = schedule_of(17, 16)
+    names = "abcdefghijklmnopq"
+    admit(schedule, *(job(name, [ord(name)]) for name in names))
+    sizes = []
+    for name in names[:-1]:
+        sizes.append(len(schedule.decode().ids_N))
+        schedule.abort(name)
+    assert sizes == 9 * [17] + 7 * [8]
+    work = schedule.decode()
+    assert (work.slots_N[0], work.ids_N[0], work.lengths_N.tolist()) == (16, ord("q"), [1] + 7 * [0])
 
 
 def test_rows_of_one_prefill_step_go_to_the_requests_that_came_first():
@@ -64,7 +83,7 @@ def test_rows_of_one_prefill_step_go_to_the_requests_that_came_first():
 def test_slot_still_reading_in_takes_no_part_in_decoding():
     schedule = schedule_of(2, 16)
     admit(schedule, job("a", [1]), job("b", [1, 2, 3]))
-    assert schedule.decode().lengths_S.tolist() == [1, 0]
+    assert schedule.decode().lengths_N.tolist() == [1, 0]
 
 
 def test_reply_ends_at_a_stop_token_which_is_part_of_it():
@@ -149,7 +168,7 @@ def test_idle_session_unused_for_longest_loses_its_slot():
     admit(schedule, job("a", [1, 1, 1, 9, 5, 9, 6]))
     assert read_in_all(schedule) == [[[9]]]
     admit(schedule, job("b", [2, 2, 2, 9, 5]))
-    assert read_in_all(schedule) == [[[2, 2, 2]], [[9]]]
+    assert read_in_all(schedule) == [[[2, 2, 2], [9]]]
 
 
 def test_slot_of_a_released_session_goes_first_and_is_no_eviction():
@@ -179,18 +198,18 @@ def test_new_owner_of_a_slot_uses_what_was_read_in_there_and_nothing_that_was_de
 
 
 def test_prompt_of_a_group_is_read_in_once():
-    """Seven tokens are three steps for the first member; the others copy them, and one that wants more goes on."""
+    """Seven tokens are three rows for the first member; the others copy them, and one that wants more goes on."""
     schedule = schedule_of(4, 16, rows=4)
     admit(schedule, *(job(name, [1, 2, 3, 4, 5, 6, 7, 8]) for name in "abc"), job("d", [1, 2, 3, 4, 5, 6, 7, 8, 9, 9]))
-    assert read_in_all(schedule) == [[[1, 2, 3]], [[4, 5, 6]], [[7]], [[8, 9]]]
+    assert read_in_all(schedule) == [[[1, 2, 3], [4, 5, 6], [7]], [[8, 9]]]
     assert schedule.take_moves() == [Copy(0, 1), Copy(0, 2), Copy(0, 3)]
     assert schedule.shared_tokens == 3 * 7
-    assert schedule.decode().lengths_S.tolist() == [1, 1, 1, 1]
+    assert schedule.decode().lengths_N.tolist() == [1, 1, 1, 1]
 
 
 def test_one_that_waited_for_a_prompt_reads_it_in_itself_once_nobody_else_does():
     """The first member is given up after its first step: what it has read in by then is copied, the rest is read in."""
-    schedule = schedule_of(2, 16)
+    schedule = schedule_of(2, 16, rows=1)
     first, second = job("a", [1, 2, 3, 4, 5, 6, 7, 8]), job("b", [1, 2, 3, 4, 5, 6, 7, 8])
     admit(schedule, first, second)
     schedule.commit_read_in(schedule.read_in())
@@ -223,11 +242,11 @@ def test_what_a_session_decoded_is_not_given_up_for_a_copy_of_what_another_read_
 
 def test_one_that_others_copy_from_keeps_its_place_before_those_that_came_later():
     """Else a stream of newcomers that share its beginning would keep it from ever being read in to the end."""
-    schedule = schedule_of(3, 16)
+    schedule = schedule_of(3, 16, rows=1)
     admit(schedule, job("first", [1, 1, 1, 2, 2, 2, 2, 2]))
     schedule.commit_read_in(schedule.read_in())
     admit(schedule, job("a", [1, 1, 1, 3, 3, 3, 3, 3]), job("b", [1, 1, 1, 4, 4, 4, 4, 4]))
-    assert read_in_all(schedule) == [[[2, 2, 2], [3, 3, 3]], [[2], [3]], [[4, 4, 4]], [[4]]]
+    assert read_in_all(schedule) == [[[2, 2, 2]], [[2]], [[3, 3, 3]], [[3]], [[4, 4, 4]], [[4]]]
     assert schedule.take_moves() == [Copy(0, 1), Copy(0, 2)]
 
 
@@ -352,7 +371,7 @@ def test_new_weights_make_running_requests_read_in_what_they_sampled_too():
     step(schedule, 4)
     schedule.rows.forget()
     assert read_in_all(schedule) == [[[1, 2]]]
-    assert schedule.decode().ids_S.tolist()[0] == 4
+    assert schedule.decode().ids_N.tolist()[0] == 4
     admit(schedule, job("b", [5, 4, 6]))
     assert read_in_all(schedule) == [[[5, 4]]]
 
