@@ -158,7 +158,6 @@ def _harness_class() -> type[Any]:
     """The harness: asks the model, calls the tools it names, until a turn calls none. Made here, since its base is optional."""
     vf = verifiers_module()
     openai = optional_package("openai", "verifiers", "VerifiersEnv")
-    tools_of = verifiers_module("verifiers.v1.harnesses.utils.mcp")
 
     class Plain(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc,name-defined]
         APPENDS_SYSTEM_PROMPT = SUPPORTS_MCP = True
@@ -177,29 +176,32 @@ def _harness_class() -> type[Any]:
             system, prompt = self.resolve_prompt(data)
             messages = [] if system is None else [{"role": "system", "content": system}]
             messages += _prompt_messages(prompt)
-            config = {"mcpServers": {name: {"url": url} for name, url in mcp_urls.items()}}
-            async with contextlib.AsyncExitStack() as stack:
-                client = await stack.enter_async_context(
-                    openai.AsyncOpenAI(base_url=endpoint, api_key=secret, max_retries=0, timeout=None)
-                )
-                shown, dispatch, servers = await tools_of.connect_mcp(config, stack)
-                known = {"tools": shown} if shown else {}
-                try:
-                    while True:
-                        asked = await client.chat.completions.create(model=ctx.model, messages=messages, **known)
-                        message = asked.choices[0].message
-                        messages.append(message.model_dump(exclude_none=True))
-                        if not message.tool_calls:
-                            break
-                        for call in message.tool_calls:
-                            text = await _called(tools_of, servers, dispatch, call.function)
-                            messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
-                except openai.APIStatusError as error:
-                    # Limits and stop conditions come as refused requests; the rollout knows which of them this is.
-                    return vf.ProgramResult(exit_code=1, stdout="", stderr=str(error))
+            try:
+                async with openai.AsyncOpenAI(base_url=endpoint, api_key=secret, max_retries=0, timeout=None) as client:
+                    await _converse(functools.partial(client.chat.completions.create, model=ctx.model), messages, mcp_urls)
+            except openai.APIStatusError as error:
+                # Limits and stop conditions come as refused requests; the rollout knows which of them this is.
+                return vf.ProgramResult(exit_code=1, stdout="", stderr=str(error))
             return vf.ProgramResult(exit_code=0, stdout="", stderr="")
 
     return Plain
+
+
+async def _converse(ask: Callable[..., Any], messages: list[dict[str, Any]], mcp_urls: Mapping[str, str]) -> None:
+    """Ask and call tools until a turn calls none; every message goes into ``messages``."""
+    tools_of = verifiers_module("verifiers.v1.harnesses.utils.mcp")
+    config = {"mcpServers": {name: {"url": url} for name, url in mcp_urls.items()}}
+    async with contextlib.AsyncExitStack() as stack:
+        shown, dispatch, servers = await tools_of.connect_mcp(config, stack)
+        known = {"tools": shown} if shown else {}
+        while True:
+            message = (await ask(messages=messages, **known)).choices[0].message
+            messages.append(message.model_dump(exclude_none=True))
+            if not message.tool_calls:
+                return
+            for call in message.tool_calls:
+                text = await _called(tools_of, servers, dispatch, call.function)
+                messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
 
 
 async def _called(tools_of: Any, servers: Any, dispatch: Mapping[str, Any], function: Any) -> Any:

@@ -105,6 +105,22 @@ def test_the_taxi_is_where_the_environment_says():
     assert f"Destination {'RGYB'[destination]} (" in opening[0].content
 
 
+def test_the_cliff_and_the_cards_are_what_the_environment_says():
+    """The observations by Gymnasium itself."""
+    env = gymnasium.make("CliffWalking-v1")
+    row, column = divmod(env.reset(seed=0)[0], 12)
+    opening, replies, _ = play(GymnasiumEnv(opening="{observation}"), seeded_tasks("CliffWalking-v1", [0])[0], ["up"])
+    assert opening[0].content.splitlines()[row][column] == "P"
+    assert opening[0].content.splitlines()[3][1:] == "C" * 10 + "G"
+    row, column = divmod(env.step(0)[0], 12)
+    assert replies[0].messages[0].content.splitlines()[row][column] == "P"
+    total, dealer, ace = gymnasium.make("Blackjack-v1").reset(seed=4)[0]
+    opening, _, _ = play(GymnasiumEnv(opening="{observation}"), seeded_tasks("Blackjack-v1", [4])[0], [])
+    assert opening[0].content.startswith(f"You have {total}")
+    assert opening[0].content.endswith(f"The dealer shows {dealer}.")
+    assert ("an ace" in opening[0].content) == bool(ace)
+
+
 def test_an_environment_of_ones_own_is_closed_once_and_told_by_its_spaces():
     closed = []
 

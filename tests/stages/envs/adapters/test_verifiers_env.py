@@ -53,6 +53,13 @@ def add(*pairs):
     return Message("assistant", "", tuple(ToolCall(f"c{i}", "adder_add", {"a": a, "b": b}) for i, (a, b) in enumerate(pairs)))
 
 
+def tool_server_runs():
+    try:
+        return any(MODULE in child.cmdline() for child in psutil.Process().children(recursive=True))
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):  # one that ended while it was looked at
+        return False
+
+
 def test_a_task_is_asked_answered_and_scored_by_its_own_rewards_and_metrics(sums):
     opening, (reply,), score = play(sums.sums(sums.SumTask), "it is 42", at=1)
     assert opening.messages == (Message("system", "Be brief."), Message("user", "40+2?"))
@@ -81,6 +88,23 @@ def test_calls_are_executed_by_the_rollout_and_answered_each_under_its_own_id(su
         ("tool", "c2", "error: expected one of adder_add, got sub"),
     ]
     assert (replies[1].end, score["reward"], score["turns"]) == (Status.FINISHED, 2.0, 2.0)
+    assert psutil.Process().children(recursive=True) == []
+
+
+def test_a_rollout_that_is_closed_while_its_tools_start_leaves_no_process(sums):
+    """S28, S29."""
+
+    async def run():
+        env = VerifiersEnv(list(sums.sums(sums.ToolTask)))
+        resetting = asyncio.create_task(env.reset(verifiers_tasks(sums.sums(sums.ToolTask))[0], KEY))
+        async with asyncio.timeout(60):
+            while not tool_server_runs():  # noqa: ASYNC110 - nobody tells when another process starts
+                await asyncio.sleep(0.01)
+        resetting.cancel()
+        await asyncio.wait([resetting])
+        await env.close()
+
+    asyncio.run(run())
     assert psutil.Process().children(recursive=True) == []
 
 
