@@ -21,4 +21,12 @@ def open_gguf(path: Path) -> Any:
     try:
         return GGUFReader(path)
     except (ValueError, IndexError) as error:
-        raise ValueError(f"expected a GGUF file, got '{path}', which is none ({error}); check the path") from error
+        raise ValueError(_told(path, error)) from error
+
+
+def _told(path: Path, error: Exception) -> str:
+    with path.open("rb") as file:
+        if file.read(4) == b"GGUF":
+            size = path.stat().st_size
+            return f"expected a whole GGUF file, got one of {size} bytes that is cut or damaged ({error}), in {path}; fetch it again"
+    return f"expected a GGUF file, got '{path}', which is none ({error}); check the path"

@@ -10,6 +10,10 @@ import msgspec
 import numpy as np
 
 
+class PolicyEnded(RuntimeError):
+    """Raised by a policy that will never answer again: the run ends with it, since every episode would fail."""
+
+
 class SampleRequest(msgspec.Struct, frozen=True, eq=False):
     """A continuation wanted."""
 
@@ -71,6 +75,7 @@ class Policy(Protocol):
 
         Raises:
             ValueError: the context leaves no room for a single token, or a field is out of range.
+            PolicyEnded: it will never answer again.
         """
         ...
 

@@ -12,7 +12,7 @@ class SamplingConfig(pydantic.BaseModel):
 
     temperature: float = pydantic.Field(default=1.0, ge=0)
     """Divides the logits; 0 takes the most likely token each time."""
-    top_k: int = pydantic.Field(default=0, ge=0)
+    top_k: int = pydantic.Field(default=0, ge=0, lt=2**31)
     """How many of the most likely tokens may be drawn; 0 for all. This and the next two act in the order they stand here, after
     the temperature. Not for training: see ``truncates``."""
     top_p: float = pydantic.Field(default=1.0, gt=0, le=1)

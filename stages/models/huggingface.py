@@ -174,13 +174,26 @@ def _tensor_files(folder: Path) -> list[Path]:
         raise FileNotFoundError(
             f"expected {_FILE} or {_INDEX}; got neither; in {folder}; save the model in the safetensors format"
         )
-    names = sorted(set(json.loads((folder / _INDEX).read_text())["weight_map"].values()))
+    names = _shards(folder / _INDEX)
     if missing := [name for name in names if not (folder / name).is_file()]:
         raise FileNotFoundError(
             f"expected the {len(names)} shards that {_INDEX} names; got all but {', '.join(missing)}; in {folder}; "
             "fetch the missing files"
         )
     return [folder / name for name in names]
+
+
+def _shards(index: Path) -> list[str]:
+    try:
+        names = sorted({*json.loads(index.read_text())["weight_map"].values()})
+        if not names or not all(isinstance(name, str) for name in names):
+            raise ValueError("a weight_map of no files")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"expected an index of tensors with a weight_map from their names to files; got {type(error).__name__}: {error}; "
+            f"in {index}; fetch the file again"
+        ) from error
+    return names
 
 
 def _layout(config: ModelConfig) -> Layout:

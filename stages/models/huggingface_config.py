@@ -156,7 +156,7 @@ def _faults(found: Any) -> list[str]:
     # transformers reads the setting and then leaves it out of attention: what was meant cannot be told.
     if kind == "gemma3_text" and found.attn_logit_softcapping is not None:
         faults.append(f"attn_logit_softcapping: {found.attn_logit_softcapping}")
-    return faults
+    return list(dict.fromkeys(faults))
 
 
 def _ours(found: Any, dtype: Literal["float32", "bfloat16"]) -> ModelConfig:

@@ -105,12 +105,17 @@ class Device:
         return self._cached_in(0)
 
     def _try_decoding(self, rows: int) -> list[np.ndarray]:
-        """What a step of so many rows draws and caches for as many slots, over the whole range, as the smallest step has."""
+        """What a step of so many rows draws and caches for as many slots, over the whole range, as the smallest step has.
+
+        Half of them are the first rows of the step and half the last.
+        """
         config = self._config
         every_S = np.arange(config.slots, dtype=np.int32)
         compared = np.linspace(0, config.slots - 1, config.decode_buckets[0]).round().astype(np.int32)
-        mixed_S = np.concatenate([compared, np.setdiff1d(every_S, compared)])
-        slots_N, at = (every_S, compared) if rows == config.slots else (mixed_S[:rows], np.arange(len(compared)))
+        first, last = np.array_split(compared, 2)
+        between = np.setdiff1d(every_S, compared)[: rows - len(compared)]
+        slots_N = every_S if rows == config.slots else np.concatenate([first, between, last])
+        at = np.array([slots_N.tolist().index(slot) for slot in compared])
         positions_N = np.full(rows, min(2 * config.prefill_chunk, config.context_length - 1), np.int32)
         draw = no_draws(rows)._replace(keys_S2=np.stack([slots_N, positions_N], axis=1).astype(np.uint32))
         drawn = self.decode(Decode(self._some_ids(slots_N, positions_N), positions_N, np.ones(rows, np.int32), slots_N, draw))

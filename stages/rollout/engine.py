@@ -11,20 +11,19 @@ changes no bit; which caches are lost depends on it too, and does: with ``evicti
 
 import asyncio
 import functools
-import math
 import threading
 from typing import Any, Self
 
-import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
 from stages.models.transformer import Transformer
-from stages.policy import Sample, SampleRequest
+from stages.policy import PolicyEnded, Sample, SampleRequest
 from stages.records import Weights
 from stages.rollout.config import EngineConfig
 from stages.rollout.device import Device
 from stages.rollout.mailbox import Mailbox
+from stages.rollout.requests import request_problem, version_problem
 from stages.rollout.sampling import request_key
 from stages.rollout.steps import Job
 from stages.rollout.stops import Decode, Stops
@@ -96,6 +95,8 @@ class Engine:
 
     async def __aexit__(self, *exc_info: object) -> None:
         """End the thread after the step it is in; pending requests raise. A cancellation waits for that step too."""
+        if not self._is_open:
+            return
         self._ended = self._ended or RuntimeError("the engine was closed")
         self._mailbox.close()
         try:
@@ -128,7 +129,7 @@ class Engine:
         Raises:
             ValueError: the context leaves no room for a single token, or a field is out of range.
             FloatingPointError: a log-probability was not finite.
-            RuntimeError: the engine is closed, or its thread died; the cause is attached.
+            PolicyEnded: the engine is closed, or its thread died; the cause is attached.
         """
         self._check(request)
         job = Job(request, request_key(request.key), Stops(request, self._decode))
@@ -161,12 +162,14 @@ class Engine:
         another mesh or type than the model, they are cast and sent there beside the steps.
 
         Raises:
-            ValueError: a parameter is missing, unknown or of another shape or dtype (all are named), or the version is lower
-                than the one in force and not 0. The old version stays in force.
+            ValueError: a parameter is missing, unknown or of another shape or dtype (all are named), or the version is no
+                version, or lower than the one in force and not 0. The old version stays in force.
             RuntimeError: the parameters could not be copied, the old version stays in force; or the engine is closed, or its
                 thread died. The cause is attached.
         """
         self._refuse_if_ended()
+        if (problem := version_problem(version)) is not None:
+            raise ValueError(f"{problem}; in engine.load")
         parameters = self._device.parameters
         leaves = parameters.matching(weights.parameters)
         async with self._loading:
@@ -213,38 +216,7 @@ class Engine:
         return self._worker.statistics()
 
     def _check(self, request: SampleRequest) -> None:
-        ids, limit = request.ids, self.config.context_length
-        problem = None
-        if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer) or len(ids) == 0:
-            problem = (
-                f"expected ids of one or more integers in one row; got {ids.dtype}{list(ids.shape)}; pass the whole context"
-            )
-        elif len(ids) >= limit:
-            problem = (
-                f"expected a context of at most {limit - 1} tokens, so that one more fits the context length {limit}; "
-                f"got {len(ids)}; end the episode earlier or raise context_length"
-            )
-        elif ids.min() < 0 or ids.max() >= self._vocab_size:
-            problem = (
-                f"expected ids from 0 to {self._vocab_size - 1}; got {ids.min()} to {ids.max()}; "
-                "use the tokenizer that belongs to the model"
-            )
-        elif request.max_tokens < 1:
-            problem = f"expected max_tokens of at least 1; got {request.max_tokens}; end the turn instead of sampling nothing"
-        elif not 0.0 <= request.temperature < math.inf:
-            problem = f"expected a temperature of 0 or more; got {request.temperature}; 0 takes the most likely token"
-        elif request.top_k < 0 or not 0.0 < request.top_p <= 1.0 or not 0.0 <= request.min_p <= 1.0:
-            problem = (
-                "expected top_k of 0 or more, top_p above 0 and at most 1, min_p from 0 to 1; got "
-                f"top_k={request.top_k}, top_p={request.top_p}, min_p={request.min_p}; 0, 1 and 0 truncate nothing"
-            )
-        elif request.stop_strings and self._decode is None:
-            problem = (
-                f"expected no stop strings, since this engine cannot read text; got {request.stop_strings}; "
-                "make it with decode=chat.decode"
-            )
-        elif "" in request.stop_strings:
-            problem = f"expected stop strings with text in them; got {request.stop_strings}; leave the empty one out"
+        problem = request_problem(request, self.config.context_length, self._vocab_size, reads_text=self._decode is not None)
         if problem is not None:
             raise ValueError(f"{problem}; in engine.sample, session {request.session!r}")
 
@@ -307,7 +279,7 @@ class Engine:
                 future.set_exception(self._refusal(self._ended))
 
     @staticmethod
-    def _refusal(reason: BaseException) -> RuntimeError:
-        refusal = RuntimeError(f"expected a running engine; got one that has ended: {reason!r}; in engine; see the cause")
+    def _refusal(reason: BaseException) -> PolicyEnded:
+        refusal = PolicyEnded(f"expected a running engine; got one that has ended: {reason!r}; in engine; see the cause")
         refusal.__cause__ = reason
         return refusal

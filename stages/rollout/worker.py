@@ -4,6 +4,7 @@ It owns the schedule and the device. The event loop reaches it only through the 
 ``report``, once per round.
 """
 
+import functools
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -87,12 +88,16 @@ class Worker:
         report: Callable[[list[tuple[object, object]]], None],
         trace: Trace | None,
     ):
-        self.schedule = Schedule(config)
         self._device, self._config, self._version = device, config, version
         self._mailbox, self._report, self._trace = mailbox, report, trace
         self._ended: list[tuple[object, object]] = []
         self._load: Load | None = None
         self._steps = self._busy = self._prefilled = self._held = self._loaded_bytes = 0
+
+    @functools.cached_property
+    def schedule(self) -> Schedule:
+        """Made when it is first needed: an engine that is only described takes no memory."""
+        return Schedule(self._config)
 
     def run(self) -> None:
         """Work until the mailbox is closed."""
@@ -137,7 +142,7 @@ class Worker:
         A step back is refused, but for version 0, which begins a new line of versions: other weights altogether, as those of
         another run of the same program.
         """
-        if 0 < load.version < self._version:
+        if load.version != 0 and load.version < self._version:
             self._ended.append((load, _step_back(load.version, self._version)))
             return
         self._load = load
