@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 from rich.console import Console
 
+from graphs.fitting import check_vocabulary
 from graphs.model_source import find_model
 from graphs.saved import is_run, saved_program
 from graphs.talk import Answer, Talk
@@ -77,7 +78,10 @@ def find_speaker(name: str, config: ChatConfig) -> Speaker:
 
         return Speaker(parts.model, parts.load, parts.chat, opening)
     path = find_model(name, config.revision, "MODEL").path
-    chat, model = load_chat(path), describe_model(path)
+    # The model first: a tokenizer is read with its configuration, whose faults would be told as the tokenizer's.
+    model = describe_model(path)
+    chat = load_chat(path)
+    check_vocabulary(chat.vocab_size, model.config.vocab_size, path)
     return Speaker(
         model, lambda: fill_model(model, path), chat, lambda question: opening_messages(Task("talk", question), config.system)
     )

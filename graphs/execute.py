@@ -15,7 +15,6 @@ from flow import Plan, Run
 from flow.trace import LoopLag, PerfettoWriter
 from graphs.interrupts import interruptible
 from graphs.memory import check_memory, device_budget
-from graphs.parts import Parts
 from graphs.program import Phase, Program
 from graphs.run_folder import RunFolder
 from graphs.summary import of_phase
@@ -50,17 +49,13 @@ def check_parts(program: Program) -> None:
     if parts is not None and parts.chat.vocab_size > parts.model.config.vocab_size:
         raise ValueError(
             f"expected a model with a token for each of the {parts.chat.vocab_size} of its chat format, got "
-            f"model.vocab_size={parts.model.config.vocab_size}; {_mend_vocabulary(parts)}"
+            f"model.vocab_size={parts.model.config.vocab_size}; raise it"
         )
     for phase in program.phases:
         phase.check()
     if parts is not None:
         for tasks in (parts.train, parts.heldout):
             check_tasks(tasks, parts.chat, parts.tools, parts.engine.context_length, opening=parts.opening)
-
-
-def _mend_vocabulary(parts: Parts) -> str:
-    return "raise it" if parts.source is None else f"use the tokenizer that was made for the model of {parts.source.path}"
 
 
 async def execute(program: Program, plans: Prepared, folder: RunFolder, view: View) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from graphs.engine_trace import EngineTrace
 from graphs.evaluate import EvaluateConfig
+from graphs.fitting import check_vocabulary
 from graphs.model_source import find_model
 from graphs.parts import Parts
 from graphs.placing import PlacingConfig, place
@@ -98,8 +99,10 @@ def make_parts(config: PretrainedConfig) -> Parts:
     tools = (calculator_tool(),) if policy.tools == "calculator" else ()
     source = find_model(policy.model, policy.revision, "policy.model")
     trace = EngineTrace()
-    chat = load_chat(source.path, calls=policy.calls, history=policy.history)
+    # The model first: a tokenizer is read with its configuration, whose faults would be told as the tokenizer's.
     model = describe_model(source.path)
+    chat = load_chat(source.path, calls=policy.calls, history=policy.history)
+    check_vocabulary(chat.vocab_size, model.config.vocab_size, source.path)
     engine_mesh = place(model, policy)
     return Parts(
         model=model,

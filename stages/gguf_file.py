@@ -27,6 +27,6 @@ def open_gguf(path: Path) -> Any:
 def _told(path: Path, error: Exception) -> str:
     with path.open("rb") as file:
         if file.read(4) == b"GGUF":
-            size = path.stat().st_size
-            return f"expected a whole GGUF file, got one of {size} bytes that is cut or damaged ({error}), in {path}; fetch it again"
+            got = f"one of {path.stat().st_size} bytes that is cut or damaged ({error})"
+            return f"expected a whole GGUF file, got {got}, in {path}; fetch it again"
     return f"expected a GGUF file, got '{path}', which is none ({error}); check the path"

@@ -18,7 +18,7 @@ from flow import Context
 from stages.cancellation import cancel_requested
 from stages.envs.answers import opening_problem, reply_problem, score_problem
 from stages.envs.environment import Environment, Opening, Reply
-from stages.policy import Policy, Sample, SampleRequest
+from stages.policy import Policy, PolicyEnded, Sample, SampleRequest
 from stages.records import Message, Status, Task
 from stages.tools.tool import BrokenToolError
 
@@ -110,6 +110,7 @@ async def guarded(work: Awaitable[T], status: Status, what: str, limit: Limit, g
 
     Raises:
         EpisodeError: the work raised, cancelled itself, or took too long.
+        PolicyEnded: it will never answer again.
         asyncio.CancelledError: somebody asked for it.
     """
     try:
@@ -120,6 +121,9 @@ async def guarded(work: Awaitable[T], status: Status, what: str, limit: Limit, g
             raise
         raise EpisodeError(status, f"{what} was cancelled, though nobody asked for it") from error
     except EpisodeError:
+        raise
+    except PolicyEnded:
+        # Of the run, not of this episode.
         raise
     except BrokenToolError as error:
         raise EpisodeError(Status.TOOL_ERROR, _told(what, error)) from error

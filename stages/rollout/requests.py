@@ -1,4 +1,4 @@
-"""What the engine refuses to be asked, before it is posted to the thread: there, a value that fits no array would end everything."""
+"""What the engine refuses to be asked, before it is posted to the thread, where a value that fits no array ends all."""
 
 import math
 from numbers import Real
@@ -60,7 +60,8 @@ def _draw_problem(request: SampleRequest) -> str | None:
         return f"expected max_tokens of at least 1; got {request.max_tokens!r}; end the turn instead of sampling nothing"
     temperature = request.temperature
     if not isinstance(temperature, Real) or not (temperature == 0 or LEAST_TEMPERATURE <= temperature < math.inf):
-        return f"expected a temperature of 0, or of {LEAST_TEMPERATURE:g} or more; got {temperature!r}; 0 takes the most likely token"
+        least = f"{LEAST_TEMPERATURE:g}"
+        return f"expected a temperature of 0, or of {least} or more; got {temperature!r}; 0 takes the most likely token"
     shares = (request.top_p, request.min_p)
     known = _is_count(request.top_k) and all(isinstance(share, Real) for share in shares)
     if not known or not 0.0 < request.top_p <= 1.0 or not 0.0 <= request.min_p <= 1.0:
