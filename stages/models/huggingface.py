@@ -174,7 +174,7 @@ def _tensor_files(folder: Path) -> list[Path]:
         raise FileNotFoundError(
             f"expected {_FILE} or {_INDEX}; got neither; in {folder}; save the model in the safetensors format"
         )
-    names = _shards(folder / _INDEX)
+    names = _indexed_files(folder / _INDEX)
     if missing := [name for name in names if not (folder / name).is_file()]:
         raise FileNotFoundError(
             f"expected the {len(names)} shards that {_INDEX} names; got all but {', '.join(missing)}; in {folder}; "
@@ -183,7 +183,7 @@ def _tensor_files(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _shards(index: Path) -> list[str]:
+def _indexed_files(index: Path) -> list[str]:
     try:
         names = sorted({*json.loads(index.read_text())["weight_map"].values()})
         if not names or not all(isinstance(name, str) for name in names):

@@ -237,7 +237,9 @@ def test_a_result_that_crosses_a_cancel_is_given_to_nobody(runner, acting):
 
 
 @pytest.mark.extra
+@pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called")
 def test_calls_work_on_another_loop():
+    """uvloop forks in the way that JAX warns of once it is in use; what is started executes another program."""
     uvloop = pytest.importorskip("uvloop")
 
     async def main() -> None:

@@ -61,7 +61,7 @@ def test_what_cannot_be_served_is_told_with_what_was_got(changes, words):
 @given(
     st.fixed_dictionaries(
         {},
-        optional={name: NUMBERS for name in ("max_tokens", "temperature", "top_k", "top_p", "min_p", "untempered", "session")},
+        optional=dict.fromkeys(("max_tokens", "temperature", "top_k", "top_p", "min_p", "untempered", "session"), NUMBERS),
     )
 )
 def test_whatever_is_not_refused_fits_the_arrays_of_the_engine(changes):
