@@ -240,7 +240,7 @@ def test_overload_of_a_real_engine_is_pool_wait_in_the_report_and_in_the_trace_a
 ) -> None:
     """A turn each over two slots: three are let in at first, so up to thirteen wait for a unit, once each.
 
-    Of turns of one length they would wait twice as long as they are in work, a wait for a slot included; on a busy machine less.
+    Of turns of one length they would wait twice as long as they are in work, a wait for a slot included; beside others less.
     """
     summary, asked, slices = evaluated(config, parts, TWO, tmp_path, SamplingConfig(max_tokens_per_turn=40, max_turns=1))
     assert summary.nodes["episodes"].shares["pool"] > summary.nodes["episodes"].shares["work"] / 4 > 0
