@@ -4,9 +4,7 @@ Each group of eight has a prompt of 200 tokens; each turn ends after a heavy-tai
 a short while with 16 more. Both sides are the same engine with the same episodes. Without, each turn is a session of its own
 that begins with a token nobody else begins with, so there is nothing to keep or to share, and nothing else changes.
 
-Occupancy is decoding slots over decode steps times slots, of a longer run with its end, where slots run out of work. It tells
-whether slots are given on at once, so nothing is held back there. With the default ``prefill_wait`` slots wait to be read in
-together, which leaves more of them idle and is the faster way: that run is told apart, as ``held``.
+Occupancy is decoding slots over decode steps times slots, of a longer run with its end, where slots run out of work.
 
 The model is SmolLM2-135M cut to a fifth, 6 of 30 layers and a fifth of the vocabulary, so that reading in, decoding and logits
 cost what they do there in proportion. Weights are random: no value changes a time.
@@ -29,7 +27,7 @@ from stages.rollout.engine import Engine
 MODEL = ModelConfig(
     vocab_size=9830, width=576, num_layers=6, num_heads=9, num_kv_heads=3, head_size=64, mlp_width=1536, context_length=1024
 )
-CONFIG = EngineConfig(slots=16, kept=32, context_length=640, prefill_rows=8, prefill_chunk=32)
+CONFIG = EngineConfig(slots=16, kept=32, context_length=640)
 AT_ONCE = 48
 """Conversations: as many as there are caches."""
 TURNS, GROUP, PROMPT, ANSWER = 4, 8, 200, 16
@@ -71,9 +69,9 @@ async def converse(engine: Engine, script: Script, fresh: bool) -> int:
     return sampled
 
 
-async def run(model: Transformer, config: EngineConfig, num: int, fresh: bool) -> dict[str, Any]:
+async def run(model: Transformer, num: int, fresh: bool) -> dict[str, Any]:
     """Hold so many conversations in an engine of their own."""
-    async with Engine(model, config) as engine:
+    async with Engine(model, CONFIG) as engine:
         places = asyncio.Semaphore(AT_ONCE)
 
         async def one(number: int) -> int:
@@ -102,15 +100,9 @@ def main() -> None:
     """Prints a line for each run, then the result as JSON."""
     model = Transformer(MODEL, nnx.Rngs(0))
     detail = {}
-    at_once = CONFIG.model_copy(update={"prefill_wait": 0})
-    runs = {
-        "without": (CONFIG, COMPARED, True),
-        "kept": (CONFIG, COMPARED, False),
-        "held": (CONFIG, LONG, False),
-        "long": (at_once, LONG, False),
-    }
-    for name, (config, num, fresh) in runs.items():
-        detail[name] = found = asyncio.run(run(model, config, num, fresh))
+    runs = {"without": (COMPARED, True), "kept": (COMPARED, False), "long": (LONG, False)}
+    for name, (num, fresh) in runs.items():
+        detail[name] = found = asyncio.run(run(model, num, fresh))
         print(
             f"{name:8}{num:4} episodes: {found['episodes_per_minute']:.1f} a minute, {found['prefilled_tokens']} tokens "
             f"read in, {found['kept_tokens']} kept, {found['shared_tokens']} shared, occupancy {found['occupancy']:.2f}",
