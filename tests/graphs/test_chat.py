@@ -46,18 +46,29 @@ def test_what_a_run_learned_can_be_talked_with(
 
 
 @pytest.mark.slow
+class Interrupting(io.StringIO):
+    """A terminal whose user interrupts when the first piece of text appears."""
+
+    interrupted = False
+
+    def write(self, text: str) -> int:
+        if not self.interrupted:
+            self.interrupted = True
+            signal.raise_signal(signal.SIGINT)
+        return super().write(text)
+
+
 def test_an_interrupt_cuts_the_answer_and_the_next_question_is_answered(pretrained_folder: Path) -> None:
     config = ChatConfig(context=128, max_tokens=30)
     speaker = find_speaker(str(pretrained_folder), config)
     speaker.load()
-    console, talks = Console(file=io.StringIO()), []
+    console, talks = Console(file=Interrupting()), []
     with asyncio.Runner() as runner:
         engine = Engine(speaker.model, engine_config(speaker.model, config))
         runner.run(engine.__aenter__())
         talk = Talk(engine, speaker.chat, speaker.opening, temperature=1.0, max_tokens=30, seed=0)
 
         def lines() -> Iterator[str]:
-            runner.get_loop().call_later(0.001, signal.raise_signal, signal.SIGINT)
             yield "one"
             talks.append(talk.ids.tolist())
             yield "/new"
