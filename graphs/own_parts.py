@@ -20,7 +20,8 @@ from stages.envs.pool import EnvPool
 from stages.models.config import ModelConfig
 from stages.models.pretrained import describe_model, fill_model
 from stages.models.transformer import Transformer
-from stages.records import Episode, Message, Task
+from stages.records import Message, Task
+from stages.rewards.environment import environment_reward
 from stages.rewards.stage import RewardFunction
 from stages.rollout.config import EngineConfig
 from stages.rollout.engine import Engine
@@ -34,15 +35,6 @@ _TINY = ModelConfig(
 """A policy from scratch; its vocabulary is that of the chat."""
 
 
-def own_score(episode: Episode) -> float:
-    """What the environment scored, as its part ``reward``.
-
-    Raises:
-        KeyError: it scored none.
-    """
-    return episode.parts["reward"]
-
-
 def own_parts(
     train: Sequence[Task],
     make_env: MakeEnv | EnvPool,
@@ -50,7 +42,7 @@ def own_parts(
     heldout: Sequence[Task] = (),
     tools: Sequence[ToolSpec] = (),
     agent: Agent | None = None,
-    reward: RewardFunction = own_score,
+    reward: RewardFunction = environment_reward,
     opening: Callable[[Task], Sequence[Message]] = opening_messages,
     model: str | None = None,
     engine: EngineConfig | None = None,

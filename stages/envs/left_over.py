@@ -48,19 +48,14 @@ def _told(before: Held, now: Held) -> str | None:
     return ", ".join(found) or None
 
 
-def _children() -> list[int]:
-    return [
-        int(process)
-        for task in Path("/proc/self/task").glob("*/children")
-        for process in _text(task).split()
-    ]  # fmt: skip
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:  # the thread ended meanwhile
-        return ""
+def _children() -> set[int]:
+    tasks = Path("/proc/self/task")
+    while (tasks / str(threading.get_native_id()) / "children").exists():
+        try:
+            return {int(process) for task in tasks.iterdir() for process in (task / "children").read_text().split()}
+        except OSError:  # a thread ended while its list was to be read: another one has its children now
+            continue
+    return set()
 
 
 def _files() -> list[str]:

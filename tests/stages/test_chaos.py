@@ -18,6 +18,7 @@ from stages.agents.guards import TimeLimits
 from stages.agents.model_agent import ModelAgent
 from stages.agents.sampling import SamplingConfig
 from stages.envs.custom import CustomEnv, cut, over
+from stages.envs.left_over import held_now
 from stages.envs.pool import EnvPool
 from stages.envs.process_env import in_process
 from stages.episodes import Episodes
@@ -248,12 +249,6 @@ def settled(tasks: list[Task], chaos: Chaos) -> None:
     assert wrong == []
 
 
-def children() -> set[int]:
-    """Processes of this one that live."""
-    lists = (path.read_text() for path in Path("/proc/self/task").glob("*/children"))
-    return {int(child) for text in lists for child in text.split()}
-
-
 def eventually(holds: Callable[[], bool]) -> bool:
     """Whether it holds within two seconds: what hangs in a thread goes on for a while."""
     give_up_s = time.monotonic() + 2
@@ -331,11 +326,11 @@ def test_environments_in_processes_that_crash_hang_and_leak_children_are_replace
     extras = [{"trouble": trouble, "stage": STAGES[1 + n % 3]} for n, trouble in enumerate(troubles)]
     tasks = [Task(str(n), "end", extra=extra) for n, extra in enumerate(extras)]
     resource_tracker.ensure_running()  # one for the whole program, whose first process would start it
-    before, chaos = children(), Chaos()
+    before, chaos = held_now().processes, Chaos()
     pool = EnvPool(in_process(unruly_process.make, grace_s=0.5), 2)
     limits = TimeLimits(reset_s=5, step_s=0.5, score_s=0.5)
     asyncio.run(run(tasks, chaos, pool, limits, workers=8))
     settled(tasks, chaos)
     assert (pool.num_lent, pool.num_idle) == (0, 0)
     assert pool.num_made <= 2 + 4
-    assert eventually(lambda: children() <= before)
+    assert eventually(lambda: held_now().processes <= before)
