@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 
 from stages.envs.adapters.key import seed_of
-from stages.envs.adapters.lane import Lane
 from stages.envs.adapters.spoken import spoken
 from stages.envs.adapters.toy_text import TOY_TEXT, Describe, Words
 from stages.envs.adapters.turns import InvalidActions, named_action
-from stages.envs.environment import Opening, Reply
+from stages.envs.custom import CustomEnv, cut, over
+from stages.envs.environment import Reply
 from stages.packages import optional_package
-from stages.records import Message, Status, Task
+from stages.records import Message, Task
 from stages.tools.tool import bounded
 
 OPENING = "{prompt}\n\n{observation}\n\nAnswer with one of: {actions}."
 
 
-class GymnasiumEnv:
+class GymnasiumEnv(CustomEnv):
     """One episode of an environment. The sum of its rewards is the score's part ``reward``."""
 
     def __init__(
@@ -53,46 +53,45 @@ class GymnasiumEnv:
         self._opening = opening
         self._max_invalid = max_invalid
         self._max_chars = max_chars
-        self._lane = Lane()
         self._env: Any = None
 
-    async def reset(self, task: Task, key: tuple[int, int, int, int]) -> Opening:
+    def reset(self, task: Task, key: tuple[int, int, int, int]) -> str:
         """See ``Environment.reset``. The task's seed decides where all members of its group begin, the key what follows.
 
         Raises:
             MissingPackageError: Gymnasium is not installed.
             ValueError: the action space is not discrete, or an observation has no words.
         """
+        self.close()
         self._reward, self._invalid = 0.0, InvalidActions(self._max_invalid)
-        observation = await self._lane.run(lambda: self._begin(task, key))
+        observation = self._begin(task, key)
         text = self._opening.format(prompt=task.prompt, observation=observation, actions=", ".join(self._actions))
-        return Opening((Message("user", bounded(text.strip(), self._max_chars)),))
+        return bounded(text.strip(), self._max_chars)
 
-    async def step(self, message: Message) -> Reply:
+    def step(self, message: Message) -> Reply | str:
         """See ``Environment.step``. The last observation is in the reply, whoever ended the episode."""
         action = None if message.calls else named_action(message.content, self._actions)
         if action is None:
             return self._invalid.refuse(message, f"one of {', '.join(self._actions)}", self._max_chars)
         self._invalid.accept()
-        observation, reward, terminated, truncated = await self._lane.run(lambda: self._advance(action))
-        self._reward += reward
-        replies = (Message("user", bounded(observation, self._max_chars)),)
+        observation, reward, terminated, truncated, _ = self._env.step(action)
+        self._reward += float(reward)
+        text = bounded(self._describe(self._env.unwrapped, observation), self._max_chars)
         if terminated:
-            return Reply(replies, Status.FINISHED)
-        if truncated:
-            return Reply(replies, Status.TRUNCATED_TURNS, "cut by the environment's own limit")
-        return Reply(replies)
+            return over(text)
+        return cut("cut by the environment's own limit", text) if truncated else text
 
-    async def score(self) -> dict[str, float]:
+    def score(self) -> float:
         """See ``Environment.score``."""
-        return {"reward": self._reward}
+        return self._reward
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """See ``Environment.close``."""
-        await self._lane.close(self._leave)
+        env, self._env = self._env, None
+        if env is not None:
+            env.close()
 
     def _begin(self, task: Task, key: tuple[int, int, int, int]) -> str:
-        self._leave()
         self._env = env = (self._make or _make)(task)
         seed = task.extra.get("seed")
         observation, _ = env.reset(seed=seed_of(key) if seed is None else seed)
@@ -102,15 +101,6 @@ class GymnasiumEnv:
         self._actions = self._given_actions or _action_names(env.action_space, known.actions)
         self._describe = self._given_describe or known.describe or (lambda env, observation: spoken(observation))
         return self._describe(env.unwrapped, observation)
-
-    def _advance(self, action: int) -> tuple[str, float, bool, bool]:
-        observation, reward, terminated, truncated, _ = self._env.step(action)
-        return self._describe(self._env.unwrapped, observation), float(reward), bool(terminated), bool(truncated)
-
-    def _leave(self) -> None:
-        env, self._env = self._env, None
-        if env is not None:
-            env.close()
 
 
 def _make(task: Task) -> Any:

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from stages.envs.adapters.key import seed_of
-from stages.envs.adapters.lane import Lane
 from stages.envs.adapters.turns import InvalidActions
-from stages.envs.environment import Opening, Reply
+from stages.envs.custom import CustomEnv, over
+from stages.envs.environment import Reply
 from stages.packages import optional_package
-from stages.records import Message, Status, Task
+from stages.records import Message, Task
 from stages.tools.tool import bounded
 
 Opponent = Callable[[int, str, random.Random], str]
@@ -30,7 +30,7 @@ MAX_MOVES = 1000
 _RANDOM = threading.Lock()
 
 
-class TextArenaEnv:
+class TextArenaEnv(CustomEnv):
     """One game. It is finished by the game's rules, its own limit of turns and of invalid moves included.
 
     The score's part ``reward`` is what the game gave the model's seat, 0 where it did not end; ``invalid`` is 1 where that seat
@@ -66,38 +66,33 @@ class TextArenaEnv:
             )
         self._num_players, self._player, self._opponent = num_players, player, opponent
         self._max_invalid, self._max_chars = max_invalid, max_chars
-        self._lane = Lane()
         self._game: Any = None
         self._state: Any = None
 
-    async def reset(self, task: Task, key: tuple[int, int, int, int]) -> Opening:
+    def reset(self, task: Task, key: tuple[int, int, int, int]) -> str:
         """See ``Environment.reset``. The task's seed decides where all members of its group begin, the key what follows.
 
         Raises:
             MissingPackageError: TextArena is not installed.
         """
         self._invalid, self._scripted = InvalidActions(self._max_invalid), random.Random(f"opponent {key}")
-        text, _ = await self._lane.run(lambda: self._begin(task, key))
-        return Opening((Message("user", bounded(f"{task.prompt}\n\n{text}".strip(), self._max_chars)),))
+        text, _ = self._begin(task, key)
+        return bounded(f"{task.prompt}\n\n{text}".strip(), self._max_chars)
 
-    async def step(self, message: Message) -> Reply:
+    def step(self, message: Message) -> Reply | str:
         """See ``Environment.step``."""
         if message.calls:
             return self._invalid.refuse(message, "a move as text", self._max_chars)
         self._invalid.accept()
-        text, done = await self._lane.run(lambda: self._move(message.content))
-        told = () if done and not text else (Message("user", bounded(text, self._max_chars)),)
-        return Reply(told, Status.FINISHED if done else None)
+        text, done = self._move(message.content)
+        text = bounded(text, self._max_chars)
+        return over(text or None) if done else text
 
-    async def score(self) -> dict[str, float]:
+    def score(self) -> dict[str, float]:
         """See ``Environment.score``."""
-        rewards, told = await self._lane.run(lambda: self._game.close())
+        rewards, told = self._game.close()
         reward = float((rewards or {}).get(self._player, 0.0))
         return {"reward": reward, "invalid": float(bool(told.get(self._player, {}).get("invalid_move", False)))}
-
-    async def close(self) -> None:
-        """See ``Environment.close``."""
-        await self._lane.close(lambda: None)
 
     def _begin(self, task: Task, key: tuple[int, int, int, int]) -> tuple[str, bool]:
         seed = task.extra.get("seed")

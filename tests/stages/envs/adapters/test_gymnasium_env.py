@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from stages.envs.adapters.gymnasium_env import GymnasiumEnv
+from stages.envs.housed import Housed
 from stages.records import Message, Status, Task, ToolCall
 from stages.tasks.seeds import seeded_tasks
 
@@ -17,16 +18,18 @@ FIXED = {"is_slippery": False}
 
 def play(env, task, turns, key=KEY):
     async def run():
+        housed = Housed(lambda task: env)
         try:
-            opening = await env.reset(task, key)
+            hosted = await housed.open(task)
+            opening = await hosted.reset(task, key)
             replies = []
             for turn in turns:
-                replies.append(await env.step(turn if isinstance(turn, Message) else Message("assistant", turn)))
+                replies.append(await hosted.step(turn if isinstance(turn, Message) else Message("assistant", turn)))
                 if replies[-1].end is not None:
                     break
-            return opening.messages, replies, await env.score()
+            return opening.messages, replies, await hosted.score()
         finally:
-            await env.close()
+            await housed.close()
 
     return anyio.run(run)
 

@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from stages.envs.adapters.textarena_env import TextArenaEnv, random_move
+from stages.envs.housed import Housed
 from stages.records import Message, Status, Task, ToolCall
 from stages.tasks.seeds import seeded_tasks
 
@@ -19,14 +20,16 @@ NOUGHTS = seeded_tasks("TicTacToe-v0", [0], prompt="Win.")[0]
 
 async def search(env, task=GUESS, key=KEY):
     """Binary search; the guesses, the last reply and the score."""
-    await env.reset(task, key)
+    housed = Housed(lambda task: env)
+    hosted = await housed.open(task)
+    await hosted.reset(task, key)
     low, high, guesses = 1, 20, []
     while True:
         guesses.append((low + high) // 2)
-        reply = await env.step(Message("assistant", f"I guess [{guesses[-1]}]."))
+        reply = await hosted.step(Message("assistant", f"I guess [{guesses[-1]}]."))
         if reply.end is not None:
-            score = await env.score()
-            await env.close()
+            score = await hosted.score()
+            await housed.close()
             return guesses, reply, score
         higher = "higher" in reply.messages[0].content
         low, high = (guesses[-1] + 1, high) if higher else (low, guesses[-1] - 1)
@@ -34,14 +37,16 @@ async def search(env, task=GUESS, key=KEY):
 
 def play(env, task, turns, key=KEY):
     async def run():
-        opening = await env.reset(task, key)
+        housed = Housed(lambda task: env)
+        hosted = await housed.open(task)
+        opening = await hosted.reset(task, key)
         replies = []
         for turn in turns:
-            replies.append(await env.step(turn if isinstance(turn, Message) else Message("assistant", turn)))
+            replies.append(await hosted.step(turn if isinstance(turn, Message) else Message("assistant", turn)))
             if replies[-1].end is not None:
                 break
-        score = await env.score()
-        await env.close()
+        score = await hosted.score()
+        await housed.close()
         return opening.messages[0].content, replies, score
 
     return anyio.run(run)
