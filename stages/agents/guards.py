@@ -15,11 +15,13 @@ import numpy as np
 import pydantic
 
 from flow import Context
+from stages.agents.step_clock import StepClock
 from stages.cancellation import cancel_requested
 from stages.envs.answers import opening_problem, reply_problem, score_problem
 from stages.envs.environment import Environment, Opening, Reply
 from stages.policy import Policy, PolicyEnded, Sample, SampleRequest
 from stages.records import Message, Status, Task
+from stages.tools.context import tool_context_with
 from stages.tools.tool import BrokenToolError
 
 T = TypeVar("T")
@@ -41,14 +43,15 @@ class TimeLimits(pydantic.BaseModel):
     """For the policy to hand that over: some steps of an engine. After them the turn is cancelled, and lost. So is
     whatever else an agent awaits when ``episode_s`` has passed by so much."""
     step_s: float | None = pydantic.Field(default=120.0, gt=0)
-    """For one ``step`` of the environment, all its tools included; ``None`` for no limit."""
+    """For one ``step`` of the environment, all its tools included, but not their wait for a pool or a rate; ``None`` for no
+    limit."""
     score_s: float | None = pydantic.Field(default=60.0, gt=0)
     """For the environment's ``score``; ``None`` for no limit."""
     close_s: float = pydantic.Field(default=30.0, gt=0)
     """For the environment's ``close``. Always limited, since nothing can cut it short."""
     episode_s: float | None = pydantic.Field(default=None, gt=0)
-    """For the whole conversation; ``None`` for no limit. The turn or the step under way is cut short as by its own limit; what
-    was sampled by then is kept for people, and not trained."""
+    """For the whole conversation, every wait included; ``None`` for no limit. The turn or the step under way is cut short as by
+    its own limit; what was sampled by then is kept for people, and not trained."""
 
 
 class Limit(NamedTuple):
@@ -252,7 +255,6 @@ class GuardedEnvironment:
         limits: of its methods.
         context: of the attempt.
 
-
     Attributes:
         clock: of the conversation, once it has begun: setting up and scoring are not part of it.
     """
@@ -274,9 +276,11 @@ class GuardedEnvironment:
 
     async def step(self, message: Message) -> Reply:
         """See ``Environment``; raises ``EpisodeError`` only."""
+        what = "the environment's step"
         with self._context.span("tool", turn=self._turn, calls=len(message.calls)):
             self._turn += 1
-            reply = await self._asked(self._env.step(message), "the environment's step", self._limits.step_s, self.clock)
+            whole = limit(what, None) if self.clock is None else self.clock.limit(what, None)
+            reply = await guarded(self._timed(message, what), Status.ENVIRONMENT_ERROR, what, whole)
         return _sound(reply, reply_problem(message, reply), "step")
 
     async def score(self) -> dict[str, float] | None:
@@ -288,9 +292,14 @@ class GuardedEnvironment:
     async def close(self) -> None:
         """Not for agents: does nothing."""
 
-    async def _asked(self, work: Awaitable[T], what: str, limit_s: float | None, clock: ConversationClock | None = None) -> T:
-        allowed = limit(what, limit_s) if clock is None else clock.limit(what, limit_s)
-        return await guarded(work, Status.ENVIRONMENT_ERROR, what, allowed)
+    async def _timed(self, message: Message, what: str) -> Reply:
+        clock = StepClock(self._limits.step_s)
+        with clock.scope, tool_context_with(permit=clock.permit):
+            return await self._env.step(message)
+        raise EpisodeError(Status.TIMED_OUT, limit(what, self._limits.step_s).late)
+
+    async def _asked(self, work: Awaitable[T], what: str, limit_s: float | None) -> T:
+        return await guarded(work, Status.ENVIRONMENT_ERROR, what, limit(what, limit_s))
 
 
 def _sound(answer: T, problem: str | None, method: str) -> T:
