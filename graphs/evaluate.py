@@ -3,11 +3,13 @@
 tasks >> attempts >> episodes >> groups >> rewards >> scores
 """
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from flow import Graph, Shrink
 from graphs.engine_pools import engine_pools
 from graphs.parts import Parts
+from graphs.tool_pools import ToolPoolsConfig, with_tool_pools
+from stages.agents.agent import sessions_of
 from stages.agents.guards import TimeLimits
 from stages.agents.sampling import SamplingConfig
 from stages.episodes import Episodes
@@ -15,10 +17,8 @@ from stages.scores import Scores
 from stages.tasks.source import Tasks
 
 
-class EvaluateConfig(BaseModel):
+class EvaluateConfig(ToolPoolsConfig):
     """Held-out evaluation."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     num_tasks: int = Field(default=256, ge=1)
     """Held-out tasks."""
@@ -41,8 +41,8 @@ def evaluate(config: EvaluateConfig, parts: Parts, scores: Scores, name: str = "
         scores: counts the result.
         name: id of the graph in traces.
     """
-    pools = engine_pools(parts.engine.config)
-    graph = Graph(name, pools=pools.sizes)
+    pools = engine_pools(parts.engine.config, sessions_of(parts.agent))
+    graph = Graph(name, pools=with_tool_pools(pools.sizes, config, parts.tools, name), rates=config.rates)
     episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, config.sampling, config.limits, pools.turn)
     tasks = graph.source("tasks", Tasks(parts.heldout, config.sampling.seed, shuffle=False, epochs=1))
     attempts = graph.repeat("attempts", tasks, n=config.attempts)

@@ -7,12 +7,14 @@ prompts >> members >> episodes >> groups >> rewards >> advantages >> batches >> 
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from flow import Collect, Freshness, Graph, Retry, Threads
 from graphs.engine_pools import engine_pools
 from graphs.parts import Parts
+from graphs.tool_pools import ToolPoolsConfig, with_tool_pools
 from stages.advantages.stage import Advantages, AdvantagesConfig
+from stages.agents.agent import sessions_of
 from stages.agents.guards import TimeLimits
 from stages.agents.sampling import SamplingConfig
 from stages.batches.stage import Pack, PackConfig
@@ -25,10 +27,8 @@ from stages.train.config import TrainerConfig
 from stages.train.trainer import Trainer
 
 
-class GrpoConfig(BaseModel):
+class GrpoConfig(ToolPoolsConfig):
     """Reinforcement learning with groups."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     steps: int = Field(default=50, ge=1)
     """Optimizer steps."""
@@ -78,8 +78,8 @@ def grpo(config: GrpoConfig, parts: Parts, checkpoints: CheckpointStore | None =
         parts: policy, world and tasks.
         checkpoints: where the trainer saves; ``None`` saves nothing.
     """
-    pools = engine_pools(parts.engine.config)
-    graph = Graph("grpo", pools=pools.sizes)
+    pools = engine_pools(parts.engine.config, sessions_of(parts.agent))
+    graph = Graph("grpo", pools=with_tool_pools(pools.sizes, config, parts.tools, "grpo"), rates=config.rates)
     weights = graph.latest("weights", Weights, load=parts.engine.load)
     episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, config.sampling, config.limits, pools.turn)
     learner = Trainer(parts.model, config.loss, config.trainer, checkpoints, temperature=config.sampling.temperature)

@@ -16,6 +16,7 @@ from graphs.fitting import check_apart, check_demonstrations, check_rows, evicti
 from graphs.grpo import GrpoConfig, grpo
 from graphs.parts import Parts
 from graphs.sft import SftConfig, sft
+from stages.agents.agent import sessions_of
 from stages.checkpoint.store import CheckpointStore
 from stages.losses.supervised import supervised_loss
 from stages.losses.tokens import Loss
@@ -127,7 +128,9 @@ def training(config: GrpoConfig, parts: Parts, *, shuffled: bool = False) -> Pha
         check_rows(config.trainer.row_length, parts.engine.context_length)
         check_apart((task.prompt for task in parts.train), parts.heldout, "the training tasks")
 
-    evicted = eviction_warning(config.max_concurrency, parts.engine.config, config.sampling.max_turns)
+    evicted = eviction_warning(
+        config.max_concurrency * sessions_of(parts.agent), parts.engine.config, config.sampling.max_turns
+    )
     warnings = () if evicted is None else (evicted,)
     trained = Training(config.trainer, config.loss, config.sampling.temperature)
     return Phase("grpo", title, make, total=config.steps, main=True, check=check, warnings=warnings, training=trained)

@@ -31,7 +31,7 @@ from stages.policy import Policy
 from stages.records import Episode, Message, Status, Task
 from stages.text.chat import Chat, ToolSpec, reply_counter
 from stages.text.transcript import Transcript
-from stages.tools.context import set_tool_context
+from stages.tools.context import permit_of, set_tool_context
 
 
 class Episodes:
@@ -83,11 +83,11 @@ class Episodes:
 
         Raises:
             asyncio.CancelledError: somebody cancelled this attempt; the environment is closed first.
-            LookupError: the graph has no pool of the name.
+            LookupError: the graph has no pool of the name, or none that a tool names.
         """
         started = anyio.current_time()
         count_tokens = reply_counter(self._chat)
-        set_tool_context(permit=context.permit, span=context.span, count_tokens=count_tokens, attempt=context.attempt)
+        set_tool_context(permit=permit_of(context), span=context.span, count_tokens=count_tokens, attempt=context.attempt)
         transcript = Transcript()
         session = f"{context.node}/{'.'.join(map(str, context.path))}/{context.retry}/{context.attempt}"
         housed = Housed(self._make_env)

@@ -5,7 +5,7 @@ that fails (``episodes.py`` does): errors of the policy and of the environment p
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -59,3 +59,18 @@ class Agent(Protocol):
             transcript: an empty one; every token goes into it as it comes, so that it is whole whenever this is cut short.
         """
         ...
+
+
+@runtime_checkable
+class ManySessions(Protocol):
+    """An ``Agent`` that talks to the policy in several sessions of its own in one episode."""
+
+    @property
+    def sessions(self) -> int:
+        """Most sessions that an episode holds at once."""
+        ...
+
+
+def sessions_of(agent: Agent) -> int:
+    """Most sessions with the policy that an episode of an agent holds at once: one where it does not say."""
+    return agent.sessions if isinstance(agent, ManySessions) else 1

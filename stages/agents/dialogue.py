@@ -57,6 +57,11 @@ class Dialogue:
             )
         self._roles = tuple(roles)
 
+    @property
+    def sessions(self) -> int:
+        """One for each role; see ``ManySessions``."""
+        return len(self._roles)
+
     async def run(self, setting: Setting, transcript: Transcript) -> Ending:
         """See ``Agent.run``. Each role has a session of its own with the policy, which is released here."""
         turns = TurnCount()

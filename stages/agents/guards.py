@@ -21,7 +21,7 @@ from stages.envs.answers import opening_problem, reply_problem, score_problem
 from stages.envs.environment import Environment, Opening, Reply
 from stages.policy import Policy, PolicyEnded, Sample, SampleRequest
 from stages.records import Message, Status, Task
-from stages.tools.context import tool_context_with
+from stages.tools.context import UndeclaredPoolError, tool_context_with
 from stages.tools.tool import BrokenToolError
 
 T = TypeVar("T")
@@ -114,6 +114,7 @@ async def guarded(work: Awaitable[T], status: Status, what: str, limit: Limit, g
     Raises:
         EpisodeError: the work raised, cancelled itself, or took too long.
         PolicyEnded: it will never answer again.
+        UndeclaredPoolError: the graph lacks what a tool names.
         asyncio.CancelledError: somebody asked for it.
     """
     try:
@@ -125,7 +126,7 @@ async def guarded(work: Awaitable[T], status: Status, what: str, limit: Limit, g
         raise EpisodeError(status, f"{what} was cancelled, though nobody asked for it") from error
     except EpisodeError:
         raise
-    except PolicyEnded:
+    except (PolicyEnded, UndeclaredPoolError):
         # Of the run, not of this episode.
         raise
     except BrokenToolError as error:

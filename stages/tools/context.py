@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
+from flow import Context
 from stages.tools.audit import inherited_audit
 
 
@@ -23,6 +24,29 @@ async def _at_once(needs: Mapping[str, int]) -> AsyncGenerator[None]:
 @contextlib.contextmanager
 def _unseen(name: str, **args: Any) -> Generator[None]:
     yield
+
+
+class UndeclaredPoolError(LookupError):
+    """A tool names a pool or a rate that the graph lacks, which is no failure of an episode: it ends the run."""
+
+
+def permit_of(context: Context) -> Callable[[Mapping[str, int]], AbstractAsyncContextManager[None]]:
+    """Permits of the graph that an attempt belongs to.
+
+    Returns:
+        Holds units by name; raises ``UndeclaredPoolError`` on entry.
+    """
+
+    @contextlib.asynccontextmanager
+    async def permit(needs: Mapping[str, int]) -> AsyncGenerator[None]:
+        async with contextlib.AsyncExitStack() as held:
+            try:
+                await held.enter_async_context(context.permit(needs))
+            except LookupError as error:
+                raise UndeclaredPoolError(str(error)) from error
+            yield
+
+    return permit
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pydantic
 
-from stages.tools.tool import Tool, ToolAnswer
+from stages.tools.tool import Tool, ToolAnswer, needs_of
 
 
 class DelayConfig(pydantic.BaseModel):
@@ -45,10 +45,11 @@ class DelayedTool:
     """A tool that waits before it answers."""
 
     def __init__(self, tool: Tool, config: DelayConfig):
-        """Wrap a tool; name, description and schema are its own."""
+        """Wrap a tool; name, description, schema and needs are its own."""
         self.name = tool.name
         self.description = tool.description
         self.parameters = tool.parameters
+        self.needs = needs_of(tool)
         self._tool = tool
         self._config = config
 

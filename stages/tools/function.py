@@ -49,6 +49,7 @@ class FunctionTool:
         self.description = self._signature.description
         self.parameters = self._signature.parameters
         self.limits = ToolLimits(**limits)
+        self.needs = self.limits.needs
         self._function = function
         # Of its own: in the threads that all code of a program shares, calls would queue behind each other's.
         self._turns = None if inspect.iscoroutinefunction(function) else anyio.CapacityLimiter(max_threads)

@@ -102,6 +102,7 @@ class _McpTool:
         self.description: str = listed.description or ""
         self.parameters: dict[str, Any] = listed.input_schema
         self._session = session
+        self.needs = limits.needs
         self._limits = limits
         self._schema = Draft202012Validator(self.parameters)
 

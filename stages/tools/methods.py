@@ -7,6 +7,7 @@ An object is made when an episode begins and closed when it ends. Methods may be
 import inspect
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import anyio.to_thread
@@ -15,6 +16,23 @@ from stages.tools.function import FunctionTool
 from stages.tools.limits import ToolLimits
 from stages.tools.signature import Signature
 from stages.tools.tool import Tool
+
+
+@dataclass(frozen=True)
+class MethodSpec:
+    """What is known of a method before there is an object.
+
+    Attributes:
+        name: that the model calls it by.
+        description: what it does.
+        parameters: JSON schema of its arguments.
+        needs: what a call asks the graph for.
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    needs: Mapping[str, int]
 
 
 class MethodTools:
@@ -59,9 +77,12 @@ class MethodTools:
         self._limits = {name: own.get(name, every) for name in self._signatures}
 
     @property
-    def specs(self) -> Sequence[Signature]:
-        """Name, description and parameters of each tool, as the model is shown them."""
-        return tuple(self._signatures.values())
+    def specs(self) -> Sequence[MethodSpec]:
+        """Each tool as the model is shown it."""
+        return tuple(
+            MethodSpec(name, signature.description, signature.parameters, self._limits[name].needs)
+            for name, signature in self._signatures.items()
+        )
 
     @asynccontextmanager
     async def open(self, key: tuple[int, int, int, int]) -> AsyncGenerator[Sequence[Tool]]:

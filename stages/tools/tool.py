@@ -72,6 +72,21 @@ class Toolset(Protocol):
         ...
 
 
+@runtime_checkable
+class NeedsPermits(Protocol):
+    """A tool whose calls take units of pools, or starts of rates, of the graph; or what is shown of such a tool."""
+
+    @property
+    def needs(self) -> Mapping[str, int]:
+        """What a call asks the graph for, by name, all at once."""
+        ...
+
+
+def needs_of(tool: object) -> Mapping[str, int]:
+    """What a call of a tool asks the graph for; nothing where it does not say."""
+    return tool.needs if isinstance(tool, NeedsPermits) else {}
+
+
 def failure(reason: str) -> ToolAnswer:
     """An answer that tells the model what went wrong in the tool."""
     return ToolAnswer(f"error: {reason}", "failed")

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from graphs.engine_pools import EnginePools, engine_pools
 from graphs.evaluate import evaluate
 from graphs.grpo import grpo
 from graphs.parts import Parts
+from stages.agents.dialogue import Dialogue, Role
 from stages.agents.model_agent import ModelAgent
 from stages.agents.sampling import SamplingConfig
 from stages.envs.environment import Opening, Reply
@@ -41,15 +42,18 @@ CROWDED = {
 }
 
 
+CALL = Message("assistant", "", (ToolCall("call", "calculator", {"expression": "6*7"}),))
+USES_ITS_TOOL = (CALL, CALL, Message("assistant", "42"))
+
+
 class PlayedEngine:
-    """An engine by its promises alone, whose turns take some seconds and say what a script says: two calls and an answer."""
+    """An engine by its promises alone, whose turns take some seconds and say what a script says."""
 
     context_length = 64
 
-    def __init__(self, config: EngineConfig, chat: Chat) -> None:
+    def __init__(self, config: EngineConfig, chat: Chat, says: Sequence[Message]) -> None:
         self.config, self.version, self.most_waiting = config, 0, 0
-        call = chat.write(Message("assistant", "", (ToolCall("call", "calculator", {"expression": "6*7"}),)))
-        self._turns = [call, call, chat.write(Message("assistant", "42"))]
+        self._turns = [chat.write(said) for said in says]
         self._live: set[str] = set()
         self._running: set[str] = set()
         self._waiting: list[tuple[str, asyncio.Event]] = []
@@ -131,9 +135,9 @@ def played(config: Any, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> Callab
     monkeypatch.setattr("graphs.grpo.Trainer", PlayedTrainer)
     settings = config().grpo.model_copy(update={"max_lag": 1, "steps": 3, "groups_per_step": 3})
 
-    def run(engine: EngineConfig, seed: int) -> tuple[Simulated, PlayedEngine]:
-        policy = PlayedEngine(engine, parts.chat)
-        graph = grpo(settings, replace(parts, engine=policy))
+    def run(engine: EngineConfig, seed: int, says: Sequence[Message] = USES_ITS_TOOL, **changes: Any) -> Any:
+        policy = PlayedEngine(engine, parts.chat, says)
+        graph = grpo(settings, replace(parts, engine=policy, **changes))
         return simulate(graph, seed, kill=0.01, late=0.1, slow=0.05), policy
 
     return run
@@ -167,9 +171,39 @@ def test_without_the_pools_of_its_settings_the_same_engine_hangs(
     which: str, wrong: EnginePools, played: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that the test above can fail: turns of new sessions would hold what those they wait for need to go on."""
-    monkeypatch.setattr("graphs.grpo.engine_pools", lambda config: wrong)
+    monkeypatch.setattr("graphs.grpo.engine_pools", lambda config, sessions: wrong)
     with pytest.raises(RuntimeError, match="every task waits"):
         played(CROWDED[which], 0)
+
+
+DEBATE: dict[str, Any] = {
+    "agent": Dialogue([Role("one"), Role("other")]),
+    "make_env": on_loop(lambda task: GoesOn()),
+    "says": [Message("assistant", "42")] * 3,
+}
+"""Two roles in turn, each with a session of its own: three turns, so that the first speaks again."""
+
+
+@pytest.mark.parametrize("which", ["never", "never, kept", "as it is"])
+def test_an_episode_of_two_sessions_takes_two_units_and_never_waits_for_itself(which: str, played: Callable[..., Any]) -> None:
+    for seed in range(4):
+        simulated, engine = played(CROWDED[which], seed, **DEBATE)
+        assert simulated.summary.status == "completed"
+        assert engine.version == 3
+
+
+def test_with_one_unit_for_its_two_sessions_it_hangs(played: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the test above can fail: each of two episodes holds one cache of two and waits for the other."""
+    monkeypatch.setattr("graphs.grpo.engine_pools", lambda config, sessions: engine_pools(config))
+    with pytest.raises(RuntimeError, match="every task waits"):
+        played(CROWDED["never"], 0, **DEBATE)
+
+
+def test_an_agent_whose_episode_would_wait_for_itself_is_refused(played: Callable[..., Any]) -> None:
+    one_cache = TWO.model_copy(update={"slots": 1, "eviction": "never"})
+    for engine, said in ((one_cache, "raise engine.kept to 1, or set"), (CROWDED["episode"], "set engine.swap to token")):
+        with pytest.raises(ValueError, match=f"got one of 2, which would wait for itself; {said}"):
+            played(engine, 0, **DEBATE)
 
 
 class Asked:
