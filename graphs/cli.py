@@ -261,7 +261,7 @@ def _init(arguments: list[str]) -> None:
         raise ValueError(f"expected one folder, got {' '.join(arguments)}, in init; write headrace init FOLDER")
     for file in start_folder(Path(folder)):
         _print(f"written: {file}")
-    _print(f"next: cd {folder}; headrace try environment.py:Quiz; headrace run graph.py:train; pytest")
+    _print(f"next: cd {folder}; headrace try environment.py:Quiz --tasks tasks.jsonl; headrace run graph.py:train; pytest")
 
 
 def _try(arguments: list[str]) -> Work:

@@ -161,7 +161,7 @@ async def _played(env: Environment, task: Task, config: TryConfig, say: Say) -> 
         say(f"  tool {tool.name}({', '.join(tool.parameters.get('properties', {}))}): {tool.description}")
     how = "left, still going on"
     for message in _turns(config, opening.tools):
-        if config.agent != "human":
+        if config.agent != "human" or not sys.stdin.isatty():  # a terminal shows what is typed
             _show([message], say)
         with anyio.fail_after(config.within_s):
             reply = await env.step(message)

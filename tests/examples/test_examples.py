@@ -17,11 +17,12 @@ LAST_LINES = {
     "own_tool.py": "held-out success: 0.000 now",
     "fan_out_and_in.py": "40 facts at 50 a second took at least 0.78 s: True; {'fact': 40, 'sum': 20}",
     "shell_agent.py": "solved 0.000 in one turn, 1.000 at a shell",
+    "mcp_tool.py": "2 of 2 answers right, each read from a server",
     "check_a_stage.py": "the repaired stage keeps its contract",
     "frozen_lake.py": "at least a fifth more reach the goal: True",
     "reasoning_gym_tasks.py": "18 of 18 sums right, 1 of 22 with a minus",
 }
-NEEDS = {"frozen_lake.py": "gymnasium", "reasoning_gym_tasks.py": "reasoning-gym"}
+NEEDS = {"frozen_lake.py": "gymnasium", "mcp_tool.py": "mcp", "reasoning_gym_tasks.py": "reasoning-gym"}
 """Optional packages of examples, which say that they were skipped where the package is absent."""
 
 
