@@ -20,7 +20,7 @@ def open_gguf(path: Path) -> Any:
         raise ImportError(f"expected the gguf package to read {path}, got none; install headrace[gguf]") from error
     try:
         return GGUFReader(path)
-    except (ValueError, IndexError) as error:
+    except (ValueError, IndexError, KeyError) as error:
         raise ValueError(_told(path, error)) from error
 
 

@@ -7,14 +7,17 @@ Layout: GGUF stores a projection as (out, in), we multiply from the right by (in
 rotary embedding that pairs neighbours (2i, 2i + 1); ours pairs halves (i, i + D/2), so the rows are put back.
 """
 
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from flax import nnx
+from pydantic import ValidationError
 
 from stages.gguf_file import open_gguf
 from stages.models.config import ModelConfig, RotaryConfig
+from stages.models.layers import rotary_frequencies
 from stages.models.tensors import Layout, Stored, check_tensors, fill
 from stages.models.transformer import Transformer
 
@@ -33,6 +36,8 @@ _BLOCK = {
     "mlp.up.kernel_IO": "ffn_up",
     "mlp.down.kernel_IO": "ffn_down",
 }
+_FREQUENCY_FACTORS = "rope_freqs.weight"
+"""What the frequencies of the rotary positions are divided by [D/2]: all that a file says of llama3's scaling."""
 
 
 def describe_gguf(path: str | Path) -> Transformer:
@@ -49,6 +54,7 @@ def describe_gguf(path: str | Path) -> Transformer:
     model = nnx.eval_shape(lambda: Transformer(config, nnx.Rngs(0)))
     # GGUF lists the fastest axis first.
     found = {tensor.name: tuple(int(size) for size in tensor.shape[::-1]) for tensor in reader.tensors}
+    found.pop(_FREQUENCY_FACTORS, None)
     check_tensors(model, _layout(config), found, path)
     other = [
         f"{tensor.name}: {tensor.tensor_type.name}" for tensor in reader.tensors if tensor.tensor_type.name not in READABLE
@@ -108,12 +114,8 @@ def _read_config(reader: Any, path: str | Path) -> ModelConfig:
             f"expected a file of the llama architecture; got {architecture!r}; in {path}; use a llama-family model, or the "
             "model's Hugging Face folder"
         )
-    if "llama.rope.scaling.type" in reader.fields and get("llama.rope.scaling.type") != "none":
-        raise ValueError(
-            f"expected rotary positions without scaling; got {get('llama.rope.scaling.type')!r}; in {path}; "
-            "use the model's Hugging Face folder"
-        )
     width, heads = get("llama.embedding_length"), get("llama.attention.head_count")
+    head_size = get("llama.rope.dimension_count", width // heads)
     names = {tensor.name for tensor in reader.tensors}
     return ModelConfig(
         vocab_size=get("llama.vocab_size", len(get("tokenizer.ggml.tokens"))),
@@ -121,10 +123,64 @@ def _read_config(reader: Any, path: str | Path) -> ModelConfig:
         num_layers=get("llama.block_count"),
         num_heads=heads,
         num_kv_heads=get("llama.attention.head_count_kv", heads),
-        head_size=get("llama.rope.dimension_count", width // heads),
+        head_size=head_size,
         mlp_width=get("llama.feed_forward_length"),
-        rotary=RotaryConfig(base=get("llama.rope.freq_base", 10_000.0)),
+        rotary=_read_rotary(reader, get("llama.rope.freq_base", 10_000.0), head_size, path),
         norm_epsilon=get("llama.attention.layer_norm_rms_epsilon"),
         tie_embeddings=_TOP["unembedding_VW"] not in names,
         context_length=get("llama.context_length"),
     )
+
+
+def _read_rotary(reader: Any, base: float, head_size: int, path: str | Path) -> RotaryConfig:
+    """Source: llama.cpp, ``src/llama-model.cpp``, ``load_hparams``: a file that gives a factor and no type means linear."""
+    found = {key: field.contents() for key, field in reader.fields.items() if key.startswith("llama.rope.scal")}
+    kind = found.get("llama.rope.scaling.type", "linear")
+    factor = found.get("llama.rope.scaling.factor", found.get("llama.rope.scale_linear", 0.0)) or 1.0
+    stored = next((tensor for tensor in reader.tensors if tensor.name == _FREQUENCY_FACTORS), None)
+    linear = kind == "linear" and factor != 1.0
+    if kind not in ("none", "linear") or (linear and stored is not None):
+        got = f"{kind} by {factor:g}" + (f" and {_FREQUENCY_FACTORS}" if stored is not None else "")
+        raise ValueError(
+            f"expected rotary positions that are not scaled, or either linearly or by {_FREQUENCY_FACTORS}; got {got}; "
+            f"in {path}; use the model's Hugging Face folder"
+        )
+    if linear:
+        return RotaryConfig(base=base, scaling="linear", factor=factor)
+    if stored is None:
+        return RotaryConfig(base=base)
+    config = _llama3_scaling(np.asarray(stored.data, np.float64).ravel(), base, head_size)
+    if config is None:
+        raise ValueError(
+            f"expected {_FREQUENCY_FACTORS} with the {head_size // 2} factors of llama3's scaling; got "
+            f"{np.asarray(stored.data).tolist()}; in {path}; use the model's Hugging Face folder"
+        )
+    return config
+
+
+def _llama3_scaling(factors: np.ndarray, base: float, head_size: int) -> RotaryConfig | None:
+    """The scaling that gives these factors [D/2] within 1e-6; ``None`` where there is none.
+
+    Between its two ends the part of a frequency that is kept is a line over the frequencies, with two parameters. The scaling
+    has three, of which one is free: doubling both ends and the original context changes nothing. So the low end is 1, as in
+    all published models.
+    """
+    if factors.shape != (head_size // 2,) or not np.all((factors >= 1.0) & np.isfinite(factors)):
+        return None
+    factor = float(factors.max())
+    if factor == 1.0:
+        return RotaryConfig(base=base)
+    frequencies = np.asarray(rotary_frequencies(RotaryConfig(base=base), head_size), np.float64)
+    kept = (1.0 / factors - 1.0 / factor) / (1.0 - 1.0 / factor)
+    ramp = (kept > 1e-6) & (kept < 1.0 - 1e-6)
+    if ramp.sum() < 2:
+        return None
+    slope, start = np.polyfit(frequencies[ramp], kept[ramp], 1)
+    high = round(1.0 - 1.0 / start, 3)
+    context = round(2.0 * math.pi * slope * (high - 1.0))
+    try:
+        config = RotaryConfig(base=base, scaling="llama3", factor=factor, high_frequency_factor=high, original_context=context)
+    except ValidationError:
+        return None
+    given = np.asarray(rotary_frequencies(config, head_size), np.float64) / frequencies
+    return config if np.abs(given - 1.0 / factors).max() < 1e-6 else None

@@ -10,7 +10,8 @@ import pytest
 from flax import nnx
 
 from stages.models.config import ModelConfig, RotaryConfig
-from stages.models.gguf import load_gguf
+from stages.models.gguf import describe_gguf, load_gguf
+from stages.models.layers import rotary_frequencies
 from stages.models.transformer import Transformer
 from stages.policy import SampleRequest
 from stages.rollout.engine import Engine, EngineConfig
@@ -40,26 +41,35 @@ def tensors_of(model: Transformer) -> dict[str, np.ndarray]:
         parts = {"attn_v": block.value, "attn_output": block.output}
         parts |= {"ffn_gate": block.mlp.gate, "ffn_up": block.mlp.up, "ffn_down": block.mlp.down}
         rows = {name: np.asarray(part.kernel_IO[...]).T for name, part in parts.items()}
-        rows["attn_q"] = neighbours(np.asarray(block.query.kernel_IO[...]).T, CONFIG.num_heads)
-        rows["attn_k"] = neighbours(np.asarray(block.key.kernel_IO[...]).T, CONFIG.num_kv_heads)
+        rows["attn_q"] = neighbours(np.asarray(block.query.kernel_IO[...]).T, model.config.num_heads)
+        rows["attn_k"] = neighbours(np.asarray(block.key.kernel_IO[...]).T, model.config.num_kv_heads)
         rows |= {"attn_norm": block.attention_norm_W[...], "ffn_norm": block.mlp_norm_W[...]}
         tensors |= {f"blk.{layer}.{name}.weight": value for name, value in rows.items()}
     return {name: np.ascontiguousarray(value) for name, value in tensors.items()}
 
 
-def write(path: Path, tensors: dict[str, np.ndarray], architecture: str = "llama") -> Path:
+def write(
+    path: Path,
+    tensors: dict[str, np.ndarray],
+    architecture: str = "llama",
+    config: ModelConfig = CONFIG,
+    scaling: dict[str, str | float] | None = None,
+) -> Path:
     writer = gguf.GGUFWriter(path, architecture)
-    writer.add_vocab_size(CONFIG.vocab_size)
-    writer.add_token_list([str(one) for one in range(CONFIG.vocab_size)])
-    writer.add_embedding_length(CONFIG.width)
-    writer.add_block_count(CONFIG.num_layers)
-    writer.add_head_count(CONFIG.num_heads)
-    writer.add_head_count_kv(CONFIG.num_kv_heads)
-    writer.add_rope_dimension_count(CONFIG.head_size)
-    writer.add_feed_forward_length(CONFIG.mlp_width)
-    writer.add_rope_freq_base(CONFIG.rotary.base)
-    writer.add_layer_norm_rms_eps(CONFIG.norm_epsilon)
-    writer.add_context_length(CONFIG.context_length)
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_token_list([str(one) for one in range(config.vocab_size)])
+    writer.add_embedding_length(config.width)
+    writer.add_block_count(config.num_layers)
+    writer.add_head_count(config.num_heads)
+    writer.add_head_count_kv(config.num_kv_heads)
+    writer.add_rope_dimension_count(config.head_size)
+    writer.add_feed_forward_length(config.mlp_width)
+    writer.add_rope_freq_base(config.rotary.base)
+    writer.add_layer_norm_rms_eps(config.norm_epsilon)
+    writer.add_context_length(config.context_length)
+    for key, value in (scaling or {}).items():
+        add = writer.add_string if isinstance(value, str) else writer.add_float32
+        add(f"llama.rope.{key}", value)
     for name, value in tensors.items():
         writer.add_tensor(name, value)
     writer.write_header_to_file()
@@ -98,6 +108,102 @@ def test_all_faults_of_a_file_are_named_in_one_error(model, tmp_path):
 def test_another_architecture_is_refused(model, tmp_path):
     with pytest.raises(ValueError, match="llama architecture; got 'gpt2'"):
         load_gguf(write(tmp_path / "model.gguf", tensors_of(model), architecture="gpt2"))
+
+
+def llama3_factors(base: float, head_size: int, factor: float, low: float, high: float, context: int) -> np.ndarray:
+    """What llama.cpp's converter writes, in its own words: by wavelengths, one frequency after the other."""
+    factors = []
+    for pair in range(head_size // 2):
+        wavelength = 2 * np.pi * base ** (2 * pair / head_size)
+        smooth = (context / wavelength - low) / (high - low)
+        kept = 1.0 if wavelength < context / high else 0.0 if wavelength > context / low else smooth
+        factors.append(1 / ((1 - kept) / factor + kept))
+    return np.array(factors, np.float32)
+
+
+def scaled(
+    tmp_path: Path, scaling: dict[str, str | float], factors: np.ndarray | None = None, head_size: int = 64
+) -> RotaryConfig:
+    """The rotary positions that a file describes."""
+    config = CONFIG.model_copy(update={"num_layers": 1, "head_size": head_size, "rotary": RotaryConfig(base=500_000.0)})
+    tensors = tensors_of(Transformer(config, nnx.Rngs(0)))
+    if factors is not None:
+        tensors["rope_freqs.weight"] = factors
+    return describe_gguf(write(tmp_path / "model.gguf", tensors, config=config, scaling=scaling)).config.rotary
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("head_size", "scaling"),
+    [
+        (128, (8.0, 1.0, 4.0, 8192)),  # Llama 3.1
+        (64, (32.0, 1.0, 4.0, 8192)),  # Llama 3.2 1B
+        (64, (4.0, 1.0, 16.0, 4096)),
+    ],
+)
+def test_factors_of_a_file_become_the_scaling_they_were_made_from(head_size, scaling, tmp_path):
+    """Compared with the factors themselves, too: they divide the frequencies, worked out in float64."""
+    factors = llama3_factors(500_000.0, head_size, *scaling)
+    rotary = scaled(tmp_path, {}, factors, head_size)
+    factor, low, high, context = scaling
+    assert rotary == RotaryConfig(
+        base=500_000.0, scaling="llama3", factor=factor, low_frequency_factor=low, high_frequency_factor=high,
+        original_context=context,
+    )  # fmt: skip
+    plain = 500_000.0 ** -(np.arange(0, head_size, 2) / head_size)
+    np.testing.assert_allclose(rotary_frequencies(rotary, head_size), plain / factors, rtol=1e-6)
+
+
+def test_factors_that_have_another_low_end_become_an_equal_scaling(tmp_path):
+    """Ends and context may all be doubled: only their ratios show in the factors."""
+    rotary = scaled(tmp_path, {}, llama3_factors(500_000.0, 64, 8.0, 2.0, 8.0, 16384))
+    assert (rotary.low_frequency_factor, rotary.high_frequency_factor, rotary.original_context) == (1.0, 4.0, 8192)
+
+
+def test_factors_of_one_scale_nothing(tmp_path):
+    assert scaled(tmp_path, {}, np.ones(32, np.float32)) == RotaryConfig(base=500_000.0)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "expected"),
+    [
+        ({"scaling.type": "linear", "scaling.factor": 4.0}, RotaryConfig(base=500_000.0, scaling="linear", factor=4.0)),
+        ({"scaling.factor": 2.0}, RotaryConfig(base=500_000.0, scaling="linear", factor=2.0)),
+        ({"scale_linear": 2.0}, RotaryConfig(base=500_000.0, scaling="linear", factor=2.0)),
+        ({"scaling.type": "none", "scaling.factor": 4.0}, RotaryConfig(base=500_000.0)),
+        ({"scaling.type": "linear"}, RotaryConfig(base=500_000.0)),
+    ],
+)
+def test_linear_scaling_is_read_as_llama_cpp_reads_it(scaling, expected, tmp_path):
+    assert scaled(tmp_path, scaling) == expected
+
+
+def test_scaling_that_we_have_not_is_refused(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"expected rotary positions that are not scaled.*; got yarn by 4; in .*model.gguf; use"
+    ):
+        scaled(tmp_path, {"scaling.type": "yarn", "scaling.factor": 4.0})
+
+
+def test_both_scalings_at_once_are_refused(tmp_path):
+    factors = llama3_factors(500_000.0, 64, 8.0, 1.0, 4.0, 8192)
+    with pytest.raises(ValueError, match=r"got linear by 4 and rope_freqs.weight; in .*model.gguf"):
+        scaled(tmp_path, {"scaling.factor": 4.0}, factors)
+
+
+@pytest.mark.parametrize("spoilt", ["reversed", "short", "negative", "bent", "stepped"])
+def test_factors_that_no_llama3_scaling_gives_are_refused(spoilt, tmp_path):
+    factors = llama3_factors(500_000.0, 64, 8.0, 1.0, 4.0, 8192)
+    bent = np.where(factors == factors[15], factors * np.float32(1.0001), factors)
+    stepped = np.repeat(np.array([1, 8], np.float32), 16)
+    factors = {
+        "reversed": factors[::-1], "short": factors[:-1], "negative": -factors, "bent": bent, "stepped": stepped,
+    }[spoilt]  # fmt: skip
+    assert 1 < bent[15] < 8
+    with pytest.raises(
+        ValueError, match=r"expected rope_freqs.weight with the 32 factors of llama3's scaling; got \[.*; in .*; use"
+    ):
+        scaled(tmp_path, {}, np.ascontiguousarray(factors))
 
 
 def pretrained_file() -> Path | None:
