@@ -39,7 +39,9 @@ class HomeThread(Executor):
         self._calls.put((future, partial(fn, *args, **kwargs)))
         if self._ended is None:
             self._ended = Future()
-            threading.Thread(target=_serve, args=(self._calls, self._ended), name="headrace-environment", daemon=True).start()
+            arguments = (self._calls, self._ended)
+            self._thread = threading.Thread(target=_serve, args=arguments, name="headrace-environment", daemon=True)
+            self._thread.start()
         return future
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:
@@ -50,6 +52,8 @@ class HomeThread(Executor):
         """Wait until the thread has ended, if it ever started."""
         if self._ended is not None:
             await asyncio.shield(asyncio.wrap_future(self._ended))
+            # It has nothing left to do but to end.
+            self._thread.join()
 
 
 def _serve(calls: "queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]", ended: "Future[None]") -> None:
