@@ -27,6 +27,7 @@ from stages.cancellation import cancel_requested, to_the_end
 from stages.envs.environment import Environment, opening_messages
 from stages.envs.housed import Housed, MakeEnv
 from stages.envs.pool import EnvPool
+from stages.exits import exits_as_errors
 from stages.policy import Policy
 from stages.records import Episode, Message, Status, Task
 from stages.text.chat import Chat, ToolSpec, reply_counter
@@ -135,7 +136,7 @@ class Episodes:
         ending: Ending | None = None
         # Turns and steps end by the clock, in order; this is for whatever else an agent may await.
         most_s = self._limits.episode_s
-        with anyio.move_on_after(None if most_s is None else most_s + self._limits.abort_s):
+        with exits_as_errors(), anyio.move_on_after(None if most_s is None else most_s + self._limits.abort_s):
             ending = await self._agent.run(setting, transcript)
         if ending is None:
             raise EpisodeError(Status.TIMED_OUT, limit("the conversation", most_s).late)
@@ -146,7 +147,7 @@ class Episodes:
 async def _close(env: Housed, limit_s: float) -> str | None:
     """Close once. A failure does not change what the episode was; it is told in the record."""
     try:
-        with anyio.fail_after(limit_s):
+        with exits_as_errors(), anyio.fail_after(limit_s):
             await env.close()
     except asyncio.CancelledError:
         if cancel_requested():

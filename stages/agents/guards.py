@@ -19,6 +19,7 @@ from stages.agents.step_clock import StepClock
 from stages.cancellation import cancel_requested
 from stages.envs.answers import opening_problem, reply_problem, score_problem
 from stages.envs.environment import Environment, Opening, Reply
+from stages.exits import exits_as_errors
 from stages.policy import Policy, PolicyEnded, Sample, SampleRequest
 from stages.records import Message, Status, Task
 from stages.tools.context import UndeclaredPoolError, tool_context_with
@@ -118,7 +119,7 @@ async def guarded(work: Awaitable[T], status: Status, what: str, limit: Limit, g
         asyncio.CancelledError: somebody asked for it.
     """
     try:
-        with anyio.move_on_after(None if limit.seconds is None else limit.seconds + grace_s):
+        with exits_as_errors(), anyio.move_on_after(None if limit.seconds is None else limit.seconds + grace_s):
             return await work
     except asyncio.CancelledError as error:
         if cancel_requested():

@@ -6,12 +6,15 @@ nobody else. A daemon, unlike the threads of ``concurrent.futures``, which the i
 """
 
 import asyncio
+import contextvars
 import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
+
+from stages.exits import exits_as_errors
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -27,11 +30,13 @@ class HomeThread(Executor):
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a plain function. Cancelled, the call goes on if it has begun, its result is dropped, and the next one waits."""
         # Through the loop, so that a virtual one can play the thread.
-        return await asyncio.get_running_loop().run_in_executor(self, partial(function, *args, **kwargs))
+        known = contextvars.copy_context()  # what it is part of: the episode's credentials, the run, its tools
+        return await asyncio.get_running_loop().run_in_executor(self, partial(known.run, function, *args, **kwargs))
 
     async def finish(self, function: Callable[[], T]) -> T:
         """Call a plain function in any case: cancelled, this waits no longer, and the call is made when its turn comes."""
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self, function))
+        known = contextvars.copy_context()
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self, partial(known.run, function)))
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
         """See ``concurrent.futures.Executor``."""
@@ -61,7 +66,8 @@ def _serve(calls: "queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | Non
         future, function = call
         if future.set_running_or_notify_cancel():
             try:
-                result = function()
+                with exits_as_errors():
+                    result = function()
             except StopIteration as error:
                 # A future of asyncio refuses it and would stay pending for ever.
                 future.set_exception(RuntimeError(f"StopIteration: {error}"))

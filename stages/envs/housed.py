@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from stages.envs.custom import CustomEnv, hosted
 from stages.envs.environment import Environment
 from stages.envs.home_thread import HomeThread
+from stages.exits import exits_as_errors
 from stages.records import Task
 
 MakeEnv = Callable[[Task], Environment | CustomEnv | Awaitable[Environment | CustomEnv]]
@@ -87,6 +88,10 @@ class Housed:
         return None if failed else self._making.result()
 
     async def _made(self, task: Task) -> Environment:
+        with exits_as_errors():  # out of a task, an exit would end the event loop
+            return await self._made_by(task)
+
+    async def _made_by(self, task: Task) -> Environment:
         if inspect.iscoroutinefunction(self._make):
             made = await self._make(task)
         else:

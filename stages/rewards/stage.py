@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from flow import Context, Gathered
+from stages.exits import exits_as_errors
 from stages.records import Episode, Group, Status
 
 RewardFunction = Callable[[Episode], float | Awaitable[float]]
@@ -70,9 +71,10 @@ class Rewards:
 
 
 async def _call(function: RewardFunction, episode: Episode) -> float:
-    value = function(episode)
-    if inspect.isawaitable(value):
-        value = await value
+    with exits_as_errors():
+        value = function(episode)
+        if inspect.isawaitable(value):
+            value = await value
     # A list or an array is refused even if it holds one number: broadcasting it over the group would hide the mistake.
     if not isinstance(value, int | float | np.number | np.bool_) or not math.isfinite(value):
         raise ValueError(f"expected one finite number for one episode, got {_shown(value)}")

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 
 from stages.cancellation import cancel_requested
+from stages.exits import exits_as_errors
 from stages.records import BadCall, Task, ToolCall
 from stages.tools.context import tool_context
 from stages.tools.credentials import Uses, blanked, blanked_errors, uses_into
@@ -76,7 +77,7 @@ class AuditedCalls:
 
 async def _called(tool: Tool, arguments: Mapping[str, Any], key: tuple[int, ...]) -> ToolAnswer:
     try:
-        with blanked_errors():
+        with blanked_errors(), exits_as_errors():
             return await tool.call(arguments, key)
     except asyncio.CancelledError:
         if cancel_requested():

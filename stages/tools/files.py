@@ -67,7 +67,7 @@ class FolderFiles:
         with _opened(self._folder, os.O_DIRECTORY) as top:
             for path, size, _ in _walk(top):
                 if fnmatch.fnmatchcase(path, pattern):
-                    found.append(f"{path} ({size} bytes)")
+                    found.append(f"{_on_one_line(path)} ({size} bytes)")
         rest = [f"and {len(found) - MAX_LISTED} more; narrow the pattern"] if len(found) > MAX_LISTED else []
         return "\n".join(found[:MAX_LISTED] + rest) or "no file"
 
@@ -133,12 +133,12 @@ def _walk(top: int) -> Iterator[tuple[str, int, int]]:
 def _matches(folder: int, path: str, wanted: str, ignore_case: bool, most: int) -> list[str]:
     """The first lines of a file that contain a text; none of a file that is no text, or is gone."""
     found: list[str] = []
-    with contextlib.suppress(OSError), _opened(path.rpartition("/")[2], 0, folder) as opened:
+    with contextlib.suppress(OSError), _plain(path.rpartition("/")[2], folder) as opened:
         for number, line in _lines(opened):
             if "\0" in line:
                 return []
             if wanted in (line.casefold() if ignore_case else line):
-                found.append(f"{path}:{number}: {line}")
+                found.append(f"{_on_one_line(path)}:{number}: {line}")
                 if len(found) == most:
                     break
     return found
@@ -183,13 +183,37 @@ def _file(top: int, path: str) -> Iterator[int]:
         try:
             for part in parts[:-1]:
                 top = stack.enter_context(_opened(part, os.O_DIRECTORY, top))
-            opened = stack.enter_context(_opened(parts[-1], 0, top))
+            opened = stack.enter_context(_plain(parts[-1], top))
         except OSError as error:
             told = "is a link, or lies behind one" if error.errno == errno.ELOOP else (error.strerror or "").lower()
             raise ValueError(f"{path[:MAX_LINE_CHARS]}: {told}") from error
-        if not stat.S_ISREG(os.fstat(opened).st_mode):
-            raise ValueError(f"expected a file, got something else: {path[:MAX_LINE_CHARS]}")
         yield opened
+
+
+@contextlib.contextmanager
+def _plain(name: str, folder: int) -> Iterator[int]:
+    """Open a plain file in an open folder. Looked at before, since opening a pipe or a device is felt at its other end, and
+    after, since a program may have put another thing in its place.
+
+    Raises:
+        OSError: it is something else, or there is nothing.
+    """
+    _check_plain(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    with _opened(name, 0, folder) as opened:
+        _check_plain(os.fstat(opened).st_mode)
+        yield opened
+
+
+def _check_plain(mode: int) -> None:
+    if stat.S_ISLNK(mode):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "expected a file, got something else")
+
+
+def _on_one_line(path: str) -> str:
+    """The path with escapes for line breaks and whatever else cannot be printed, so that no name reads as a further line."""
+    return path if path.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in path)
 
 
 def _heed_cancellation() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
+from stages.exits import exits_as_errors
 from stages.tools.limits import ToolLimits, cut_to_limits, limited
 from stages.tools.signature import Signature
 from stages.tools.tool import ToolAnswer
@@ -66,5 +67,10 @@ class FunctionTool:
     async def _invoke(self, arguments: dict[str, Any]) -> Any:
         if self._turns is None:
             return await self._function(**arguments)
-        call = functools.partial(self._function, **arguments)
+        call = functools.partial(_plain, self._function, arguments)
         return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._threads)
+
+
+def _plain(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    with exits_as_errors():  # in the thread, where it is known whose they are
+        return function(**arguments)

@@ -13,6 +13,7 @@ import anyio
 import pydantic
 
 from stages.cancellation import cancel_requested
+from stages.exits import exits_as_errors
 from stages.tools.context import tool_context
 from stages.tools.credentials import blanked
 from stages.tools.tool import BrokenToolError, ToolAnswer, bounded, failure
@@ -67,7 +68,7 @@ async def limited(
 
 async def _answered(work: Callable[[], Awaitable[Any]], deadline_s: float | None) -> ToolAnswer:
     try:
-        with anyio.move_on_after(deadline_s):
+        with exits_as_errors(), anyio.move_on_after(deadline_s):
             given = await work()
             return given if isinstance(given, ToolAnswer) else ToolAnswer(str(given))
         return failure(f"no answer within {deadline_s:g} s")

@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio.to_thread
 
+from stages.exits import exits_as_errors
 from stages.tools.function import FunctionTool
 from stages.tools.limits import ToolLimits
 from stages.tools.signature import Signature
@@ -114,4 +115,10 @@ async def _close(made: object) -> None:
     if inspect.iscoroutinefunction(close):
         await close()
     else:
-        await anyio.to_thread.run_sync(close)
+        # Given up with whoever waits: what hangs in a thread must not hold the episode.
+        await anyio.to_thread.run_sync(_plain, close, abandon_on_cancel=True)
+
+
+def _plain(close: Callable[[], Any]) -> None:
+    with exits_as_errors():
+        close()

@@ -7,9 +7,8 @@ interpreter is that of the run, with the packages that it has.
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
-
-import anyio
 
 from stages.tools.function import FunctionTool
 from stages.tools.limits import ToolLimits
@@ -17,7 +16,8 @@ from stages.tools.sandbox import Sandbox, SandboxConfig
 from stages.tools.signature import Signature
 from stages.tools.tool import Tool
 
-FILE = "main.py"
+PROGRAM = Path(__file__).with_name("program.py")
+"""The script that runs it. The code goes in by a pipe: this process opens nothing that an earlier program could have prepared."""
 
 
 class PythonTools:
@@ -52,8 +52,7 @@ class PythonTools:
 
 async def run_python(sandbox: Sandbox, code: str) -> str:
     """What a program printed, after a line with its exit status where that is not 0."""
-    await anyio.Path(sandbox.folder / FILE).write_text(code)
-    finished = await sandbox.run([sys.executable, "-I", FILE])
+    finished = await sandbox.run([sys.executable, "-I", PROGRAM], code.encode())
     if finished.status != 0:
         return f"exit status {finished.status}\n{finished.output}"
     return finished.output or "(nothing was printed)"

@@ -89,11 +89,12 @@ class Sandbox:
             await self._end(process)
         await anyio.to_thread.run_sync(remove, self.folder)
 
-    async def run(self, command: Sequence[str | Path]) -> Finished:
-        """Run a program to its end, in the scratch folder, without input. Cancelling kills it with all it started.
+    async def run(self, command: Sequence[str | Path], told: bytes = b"") -> Finished:
+        """Run a program to its end, in the scratch folder. Cancelling kills it with all it started.
 
         Args:
             command: an absolute path, and arguments.
+            told: its standard input, to the end.
         """
         ours, theirs = os.pipe()
         output = _Output(self._config.output_bytes)
@@ -105,6 +106,7 @@ class Sandbox:
             finally:
                 os.close(theirs)
             try:
+                await process.communicate(told)
                 status = await process.wait()
             finally:
                 await to_the_end(self._end(process))
@@ -118,7 +120,7 @@ class Sandbox:
         settings = json.dumps(_settings(self._config, self.folder, command))
         starting = asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", str(LAUNCHER), settings),
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE,
             stdout=output,
             stderr=output,
             cwd=self.folder,

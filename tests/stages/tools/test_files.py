@@ -140,3 +140,11 @@ def test_a_search_ends_soon_after_its_deadline(tmp_path, monkeypatch):
     assert answer.text == "error: no answer within 0.02 s"
     assert ended
     assert len(looked) < 50 * 20
+
+
+def test_no_name_of_a_file_reads_as_a_further_line(tmp_path):
+    for name in ("a\nb.txt (9 bytes)", "c\u2028d", os.fsdecode(b"e\xff")):
+        (tmp_path / name).write_text("word")
+    seen = FolderFiles(tmp_path)
+    assert seen.list_files() == "a\\nb.txt (9 bytes) (4 bytes)\nc\\u2028d (4 bytes)\ne\\udcff (4 bytes)"
+    assert seen.search_files("word") == "a\\nb.txt (9 bytes):1: word\nc\\u2028d:1: word\ne\\udcff:1: word"
