@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from stages.records import Message, ToolCall
-from stages.text.calls import FORMATS, CallFormat, FormatName, format_named, parse_calls
+from stages.text.calls import FORMATS, FormatName, format_named, parse_calls
 from stages.text.chat import ToolSpec
+from stages.text.formats.call_format import CallFormat
 from stages.text.formats.scan import THINK_CLOSE, THINK_OPEN
 from stages.text.frame import Frame, learn_calls
 from stages.text.rendering import Rendering, TemplateRefusal, Written
@@ -69,7 +70,7 @@ class TemplateChat:
         opened = self._rendering.text([_ASKED], prompt=True)
         self._thinking = opened.rfind(THINK_OPEN) > opened.rfind(THINK_CLOSE)
         self.rewrites: tuple[str, ...] = find_rewrites(
-            self._rendering, self._style, _TOOL if self._shows_tools else None, verbatim=verbatim
+            self._rendering, self._frame, self._style, _TOOL if self._shows_tools else None, verbatim=verbatim
         )
 
     @property
@@ -95,7 +96,13 @@ class TemplateChat:
             # The prompt has opened reasoning already.
             thought = plain.removeprefix(THINK_OPEN).lstrip("\n")
             plain = thought if THINK_CLOSE in plain else f"{THINK_CLOSE}\n\n{plain}"
-        return np.array([*self._rendering.encode(plain), end] if rendered is None else rendered, np.int32)
+        ids = [*self._rendering.encode(plain), end] if rendered is None else rendered
+        if message.calls and len(self.read(np.array(ids)).calls) != len(message.calls):
+            raise ValueError(
+                f"expected a turn whose calls are read back; got {message}, in TemplateChat.write with the format "
+                f"{self.call_format.name}; leave out what is said beside the calls, or name another call format"
+            )
+        return np.array(ids, np.int32)
 
     def extend(self, replies: Sequence[Message], *, closed: bool = True, said: Message | None = None) -> np.ndarray:
         """See ``Chat.extend``: what the template writes between a marked turn and the next one.

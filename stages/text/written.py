@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stages.records import Message, ToolCall
-from stages.text.calls import CallFormat
+from stages.text.formats.call_format import CallFormat
 from stages.text.frame import CallStyle, wire_id
 from stages.text.letters import plain, slice_of
 from stages.text.rendering import Rendering, Written
