@@ -4,15 +4,17 @@ The formats are in ``formats/``, a file each. Nothing is repaired: a call that i
 ``BadCall`` with one bounded line for the model, because a guessed argument is worse than an answer that says what was wrong.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from stages.records import BadCall, ToolCall
 from stages.text.chat import call_id
+from stages.text.formats.call_format import CallFormat
 from stages.text.formats.deepseek import DeepSeekFormat
+from stages.text.formats.exact import Exact
 from stages.text.formats.found import Found
 from stages.text.formats.gemma import GemmaFormat
-from stages.text.formats.growing import GrowingText, Reading
+from stages.text.formats.growing import GrowingText
 from stages.text.formats.harmony import HarmonyFormat
 from stages.text.formats.hermes import HermesFormat
 from stages.text.formats.llama_json import LlamaJsonFormat
@@ -21,43 +23,10 @@ from stages.text.formats.pythonic import PythonicFormat
 from stages.text.formats.scan import Draft
 from stages.text.formats.xml_parameters import XmlFormat, typed
 
-
-class CallFormat(Protocol):
-    """A way of writing calls into the text of a turn."""
-
-    @property
-    def name(self) -> str:
-        """What settings call it."""
-        ...
-
-    @property
-    def untyped(self) -> bool:
-        """Whether arguments are read as texts, to be given their types by the schema of the tool."""
-        ...
-
-    def write(self, calls: Sequence[ToolCall]) -> str:
-        """Calls as text, without the token that ends the turn.
-
-        Raises:
-            ValueError: the format cannot hold them.
-        """
-        ...
-
-    def read(self, source: GrowingText, draft: Draft, *, thinking: bool) -> Reading[None]:
-        """Read a turn as it comes.
-
-        Args:
-            source: the turn.
-            draft: takes content and calls.
-            thinking: the prompt ended inside reasoning.
-        """
-        ...
-
-
 FormatName = Literal["harmony", "deepseek", "mistral", "xml", "hermes", "gemma", "llama_json", "pythonic"]
 """Names of the formats."""
 FORMATS: dict[str, CallFormat] = {
-    each.name: each
+    each.name: Exact(each)
     for each in (
         HarmonyFormat(),
         DeepSeekFormat(),
@@ -89,12 +58,13 @@ class TurnParser:
             call_format: how calls are written.
             turn: number of the turn, for the ids of the calls.
             thinking: the prompt ended inside reasoning, so the turn begins in it.
-            schemas: tool -> JSON schema of its arguments, for formats that do not say the types of values; ``None`` for none.
+            schemas: tool -> JSON schema of its arguments, for formats that do not say the types of values, or whose calls look
+                like other text; ``None`` where nobody knows.
         """
         self._turn = turn
         self._schemas = (schemas or {}) if call_format.untyped else {}
         self._source = GrowingText()
-        self._draft = Draft()
+        self._draft = Draft((schemas or {}).keys())
         self._reading = call_format.read(self._source, self._draft, thinking=thinking)
 
     def feed(self, text: str) -> None:

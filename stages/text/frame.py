@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.records import ToolCall
-from stages.text.calls import CallFormat, parse_calls
+from stages.text.calls import parse_calls
+from stages.text.formats.call_format import CallFormat
 from stages.text.rendering import Rendering, TemplateRefusal, Written
 
 ASKED: Written = {"role": "user", "content": "alpha"}

@@ -1,17 +1,17 @@
 """A tokenizer's own chat template as a function: messages in, text and ids out. Knows nothing of turns (``frame.py`` does)."""
 
-import re
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stages.text.formats.scan import THINK_CLOSE, THINK_OPEN
+from stages.text.letters import Letters, plain
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-_SPLIT = "\ue000"
-"""Stands inside and behind foreign marks between rendering and encoding. For private use: no text means anything by it."""
-_FOREIGN = re.compile(f"(.{_SPLIT}[^{_SPLIT}]*{_SPLIT})", re.DOTALL)
 Written = Mapping[str, Any]
 """A message as templates take it."""
 
@@ -27,8 +27,11 @@ class Rendering:
         self._tokenizer = tokenizer
         self.specials = frozenset(tokenizer.all_special_ids) | frozenset(tokenizer.added_tokens_decoder)
         begin = tokenizer.bos_token_id
-        marks = {added.content for added in tokenizer.added_tokens_decoder.values() if added.special and len(added.content) > 1}
-        self._marks = re.compile("|".join(re.escape(mark) for mark in sorted(marks, key=len, reverse=True)) or r"(?!)")
+        special = {
+            added.content for added in tokenizer.added_tokens_decoder.values() if added.special and len(added.content) > 1
+        }
+        self._special = Letters(special)
+        self._letters = Letters(special | _meant(tokenizer))
         self._begin = begin if begin is not None and tokenizer("x")["input_ids"][:1] == [begin] else None
 
     @property
@@ -63,11 +66,28 @@ class Rendering:
             raise TemplateRefusal(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}") from error
 
     def foreign(self, text: str) -> str:
-        """A text from outside, for a message: special tokens spelt out in it will be encoded as the letters they are.
+        """A text from outside, for a message: marks spelt out in it will be encoded as the letters they are.
 
-        Whoever writes a task, or a page that a tool reads, cannot end a turn or begin one.
+        Whoever writes a task, or a page that a tool reads, cannot end a turn or begin one, nor open a call or reasoning.
         """
-        return self._marks.sub(lambda match: f"{match.group()[0]}{_SPLIT}{match.group()[1:]}{_SPLIT}", text.replace(_SPLIT, ""))
+        return self._letters.spell(text)
+
+    def authored(self, text: str) -> str:
+        """A text of who writes the graph, or a demonstration: special tokens spelt out in it are letters.
+
+        Tokens that are not special, such as those around reasoning and calls in some tokenizers, are text that may be meant.
+        """
+        return self._special.spell(text)
+
+    def heard(self, ids: np.ndarray | Sequence[int]) -> str:
+        """What a policy said, for a message: marks that it sampled as tokens are tokens again, those it spelt are letters."""
+        text = self.decode(ids)
+        if self._letters.pattern.search(text) is None:
+            return text
+        runs = [list(run) for _, run in itertools.groupby(map(int, ids), self.specials.__contains__)]
+        parts = [self.decode(run) if run[0] in self.specials else self._letters.spell(self.decode(run)) for run in runs]
+        # Where a decoder makes other text of the parts than of the whole, nobody can say which mark is which: all are letters.
+        return "".join(parts) if plain("".join(parts)) == plain(text) else self._letters.spell(text)
 
     def encode(self, text: str) -> list[int]:
         """Text as ids; marks spelt out in it are special tokens, but for ``foreign`` ones, and nothing is added."""
@@ -77,15 +97,10 @@ class Rendering:
         """Ids of a text, and where each begins in it."""
         ids: list[int] = []
         starts: list[int] = []
-        place = 0
-        for piece in _FOREIGN.split(text) if _SPLIT in text else [text]:
-            letters = piece.replace(_SPLIT, "")
-            encoded = self._tokenizer(
-                letters, add_special_tokens=False, return_offsets_mapping=True, split_special_tokens=letters != piece
-            )
+        for place, part in self._letters.parts(text):
+            encoded = self._tokenizer(part, add_special_tokens=False, return_offsets_mapping=True)
             ids += encoded["input_ids"]
             starts += [place + start for start, _ in encoded["offset_mapping"]]
-            place += len(piece)
         return ids, starts
 
     def begun(self, ids: list[int]) -> list[int]:
@@ -96,3 +111,16 @@ class Rendering:
         """Ids as text, special tokens shown. Ids outside the vocabulary (a model may have spare rows) give no text."""
         known = [i for i in map(int, ids) if 0 <= i < self.vocab_size]
         return str(self._tokenizer.decode(known, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def _meant(tokenizer: "PreTrainedTokenizerFast") -> set[str]:
+    """Added tokens that are not special, yet mean something: those the template writes, of reasoning, and between bars.
+
+    The others are text like any other, such as the runs of white space and the HTML tags of some tokenizers.
+    """
+    template = str(tokenizer.chat_template)
+    listed = {added.content for added in tokenizer.added_tokens_decoder.values() if len(added.content.strip()) > 1}
+    return {mark for mark in listed if mark in template or mark in (THINK_OPEN, THINK_CLOSE) or mark[1] + mark[-2] in _BARS}
+
+
+_BARS = ("||", "｜｜")

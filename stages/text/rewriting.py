@@ -3,21 +3,26 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from stages.text.frame import ANSWERED, ASKED, ASKED_AGAIN, SAID, THOUGHT, CallStyle, wire_id
+from stages.text.frame import ANSWERED, ASKED, ASKED_AGAIN, SAID, THOUGHT, CallStyle, Frame, wire_id
 from stages.text.rendering import Rendering, TemplateRefusal, Written
 
+_ROUNDS = 24
+"""Turns of the longest conversation that is probed."""
+_LONG = 400
+"""Words of the longest turn that is probed."""
 _SAID: Written = {"role": "assistant", "content": SAID}
 _SYSTEM: Written = {"role": "system", "content": "juliett"}
 _REASONED: Written = {"role": "assistant", "content": f"<think>\n{THOUGHT}\n</think>\n\n{SAID}"}
 
 
 def find_rewrites(
-    rendering: Rendering, style: CallStyle | None, tool: Mapping[str, Any] | None, *, verbatim: bool
+    rendering: Rendering, frame: Frame, style: CallStyle | None, tool: Mapping[str, Any] | None, *, verbatim: bool
 ) -> tuple[str, ...]:
     """Names of what the template rewrites; none where a conversation only grows under it.
 
     Args:
         rendering: the template.
+        frame: what it puts between turns.
         style: how it takes calls; ``None`` where it writes none.
         tool: a function to show; ``None`` where it shows none.
         verbatim: it writes calls to the letter as the format does.
@@ -34,6 +39,7 @@ def find_rewrites(
         - ``tools``: are shown elsewhere as the conversation goes on.
         - ``last turn``: is written otherwise than once something follows.
         - ``prompt``: what asked for a turn is not in front of it later.
+        - ``turns``: are written otherwise in a conversation of many turns, or of long ones.
     """
     named: dict[str, Callable[[], bool]] = {
         "reasoning": lambda: THOUGHT not in rendering.text([ASKED, _REASONED, ASKED_AGAIN], prompt=True),
@@ -53,7 +59,15 @@ def find_rewrites(
         "last turn": lambda: not _grows(rendering, [ASKED, _SAID, ASKED_AGAIN], [], drop=1, prompt=False),
         "prompt": lambda: not _grows(rendering, [ASKED, _SAID], [], drop=1),
     }
-    return tuple(name for name, probe in named.items() if _holds(probe))
+    told = tuple(name for name, probe in named.items() if _holds(probe))
+    # Where already a first turn is written otherwise for a reason that is told, more turns say nothing new.
+    silent = told and _holds(lambda: not _appends(rendering, frame, rounds=1, repeats=1))
+    return told if silent or not _holds(lambda: _changes(rendering, frame)) else (*told, "turns")
+
+
+def _changes(rendering: Rendering, frame: Frame) -> bool:
+    many = _appends(rendering, frame, rounds=_ROUNDS, repeats=1)
+    return not (many and _appends(rendering, frame, rounds=2, repeats=_LONG))
 
 
 def _spaced() -> Written:
@@ -75,6 +89,28 @@ def _grows(rendering: Rendering, messages: Sequence[Written], tools: Sequence[An
     """Whether a conversation without its last messages is how the whole one begins, white space at the seam aside."""
     before = rendering.text(messages[:-drop], tools, prompt=prompt).rstrip()
     return rendering.text(messages, tools, prompt=False).startswith(before)
+
+
+def _appends(rendering: Rendering, frame: Frame, *, rounds: int, repeats: int) -> bool:
+    """Whether each of so many turns is followed by what follows a first one, and what was before is as it was.
+
+    White space aside, which decoders of parts make otherwise than those of the whole.
+    """
+    said = " ".join([SAID] * repeats)
+    asked = {**ASKED_AGAIN, "content": " ".join([str(ASKED_AGAIN["content"])] * repeats)}
+    messages = [ASKED]
+    turn = said + rendering.decode([frame.end, *frame.after_text([asked])])
+    text = rendering.text(messages, prompt=True)
+    for _ in range(rounds):
+        messages += [{"role": "assistant", "content": said}, asked]
+        text += turn
+        if _squeezed(rendering.text(messages, prompt=True)) != _squeezed(text):
+            return False
+    return True
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
 
 
 def _holds(probe: Callable[[], bool]) -> bool:

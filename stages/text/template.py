@@ -6,15 +6,18 @@ and appended. So no token ever changes, whatever the template would make of hist
 and otherwise from what was there. docs/templates.md tells which templates rewrite what.
 """
 
+import itertools
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from stages.records import Message, ToolCall
-from stages.text.calls import FORMATS, CallFormat, FormatName, format_named, parse_calls
+from stages.text.calls import FORMATS, FormatName, format_named, parse_calls
 from stages.text.chat import ToolSpec
+from stages.text.formats.call_format import CallFormat
 from stages.text.formats.scan import THINK_CLOSE, THINK_OPEN
 from stages.text.frame import Frame, learn_calls
 from stages.text.rendering import Rendering, TemplateRefusal, Written
@@ -48,17 +51,18 @@ class TemplateChat:
             calls: name of the format of tool calls (``calls.FORMATS``); ``None`` takes the one the template writes structured
                 calls in, or Hermes' where it writes none.
             history: where the template would now write differently what came before: ``append`` goes on from what the policy
-                saw and said, ``fork`` begins a new training row with the template's own rendering.
+                saw and said, and says so once in the log, ``fork`` begins a new training row with the template's own rendering.
 
         Raises:
             ValueError: there is no such format, or turns cannot be told apart in what the template writes.
         """
         self._rendering = Rendering(tokenizer)
         self._history = history
+        self._told = False
         formats = tuple(FORMATS.values()) if calls is None else (format_named(calls),)
         learned = learn_calls(self._rendering, formats)
         self._style, self.call_format, verbatim = learned or (None, format_named(calls or "hermes"), True)
-        self._writer = Writer(self._style, self.call_format, self._rendering.foreign)
+        self._writer = Writer(self._style, self.call_format, self._rendering)
         self._frame = Frame(self._rendering, self._style)
         ends = (self._frame.end, self._frame.last_end, self._frame.call_end, *also_stop)
         self.stop_ids = tuple(dict.fromkeys(ends))
@@ -66,7 +70,7 @@ class TemplateChat:
         opened = self._rendering.text([_ASKED], prompt=True)
         self._thinking = opened.rfind(THINK_OPEN) > opened.rfind(THINK_CLOSE)
         self.rewrites: tuple[str, ...] = find_rewrites(
-            self._rendering, self._style, _TOOL if self._shows_tools else None, verbatim=verbatim
+            self._rendering, self._frame, self._style, _TOOL if self._shows_tools else None, verbatim=verbatim
         )
 
     @property
@@ -92,7 +96,13 @@ class TemplateChat:
             # The prompt has opened reasoning already.
             thought = plain.removeprefix(THINK_OPEN).lstrip("\n")
             plain = thought if THINK_CLOSE in plain else f"{THINK_CLOSE}\n\n{plain}"
-        return np.array([*self._rendering.encode(plain), end] if rendered is None else rendered, np.int32)
+        ids = [*self._rendering.encode(plain), end] if rendered is None else rendered
+        if message.calls and len(self.read(np.array(ids)).calls) != len(message.calls):
+            raise ValueError(
+                f"expected a turn whose calls are read back; got {message}, in TemplateChat.write with the format "
+                f"{self.call_format.name}; leave out what is said beside the calls, or name another call format"
+            )
+        return np.array(ids, np.int32)
 
     def extend(self, replies: Sequence[Message], *, closed: bool = True, said: Message | None = None) -> np.ndarray:
         """See ``Chat.extend``: what the template writes between a marked turn and the next one.
@@ -113,10 +123,13 @@ class TemplateChat:
         return np.array([*end, *ids], np.int32)
 
     def fork(self, transcript: Transcript, replies: Sequence[Message], tools: Sequence[ToolSpec]) -> np.ndarray | None:
-        """See ``Chat.fork``. A history that the template refuses is appended to."""
-        if self._history == "append" or not self.rewrites:
+        """See ``Chat.fork``. A history that the template refuses is appended to.
+
+        Under ``append`` the first difference is logged, once for a chat, and nothing is compared after that.
+        """
+        if self._history == "append" and self._told:
             return None
-        raw = {index: self._rendering.decode(self._without_stop(ids)) for index, ids in transcript.spoken()}
+        raw = {index: self._rendering.heard(self._without_stop(ids)) for index, ids in transcript.spoken()}
         try:
             ids = self._opened([*transcript.messages, *replies], raw, tools)
         except ValueError:
@@ -124,7 +137,14 @@ class TemplateChat:
         closed = transcript.last_id in self.stop_ids
         appended = self.extend(replies, closed=closed, said=transcript.messages[-1])
         goes_on = self._rendering.decode(np.concatenate([transcript.row_ids(), appended]))
-        return None if self._rendering.decode(ids) == goes_on else np.array(ids, np.int32)
+        anew = self._rendering.decode(ids)
+        if anew == goes_on:
+            return None
+        if self._history == "fork":
+            return np.array(ids, np.int32)
+        self._told = True
+        _LOG.warning("%s", _drift(goes_on, anew, len(transcript.turns), self._rendering.name))
+        return None
 
     def read(self, ids: np.ndarray, turn: int = 0, tools: Sequence[ToolSpec] = ()) -> Message:
         """See ``Chat.read``."""
@@ -141,18 +161,27 @@ class TemplateChat:
         return ids[:-1] if len(ids) and int(ids[-1]) in self.stop_ids else ids
 
     def _opened(self, messages: Sequence[Message], raw: Mapping[int, str], tools: Sequence[ToolSpec]) -> list[int]:
-        specs = [{"type": "function", "function": _function(tool)} for tool in tools]
-        written = self._writer.history(messages, raw, fold=not self._frame.knows_tools)
+        specs = [{"type": "function", "function": self._writer.letters(_function(tool))} for tool in tools]
+        try:
+            text = self._whole(messages, raw, specs, join=False)
+        except TemplateRefusal as error:
+            try:
+                text = self._whole(messages, raw, specs, join=True)
+            except TemplateRefusal:
+                raise self._refused("messages", messages, error, "rewrite the messages, or use another template") from error
+        return self._rendering.begun(self._rendering.encode(text))
+
+    def _whole(self, messages: Sequence[Message], raw: Mapping[int, str], specs: Sequence[Any], *, join: bool) -> str:
+        written = self._writer.history(messages, raw, fold=not self._frame.knows_tools, join=join)
         if specs and not self._shows_tools:
             written, specs = _described(written, specs, self.call_format), []
-        try:
-            text = self._rendering.text(written, specs, prompt=True)
-        except TemplateRefusal as error:
-            raise ValueError(
-                f"expected messages that the chat template can write; got roles {[each.role for each in messages]}, on which "
-                f"it says {error}, in TemplateChat over {self._rendering.name}; rewrite the messages, or use another template"
-            ) from error
-        return self._rendering.begun(self._rendering.encode(text))
+        return self._rendering.text(written, specs, prompt=True)
+
+    def _refused(self, what: str, messages: Sequence[Message], error: TemplateRefusal, advice: str) -> ValueError:
+        return ValueError(
+            f"expected {what} that the chat template can write; got roles {[each.role for each in messages]}, on which "
+            f"it says {error}, in TemplateChat over {self._rendering.name}; {advice}"
+        )
 
     def _rendered_turn(self, message: Message, end: int) -> list[int] | None:
         """The turn as the template writes it; ``None`` where it refuses it, or leaves something out."""
@@ -177,12 +206,22 @@ class TemplateChat:
         try:
             return self._frame.after_text([self._writer.folded(replies)])
         except TemplateRefusal as error:
-            raise ValueError(
-                f"expected replies that the chat template can write; got roles {[reply.role for reply in replies]}, on which "
-                f"it says {error}, in TemplateChat over {self._rendering.name}; answer with tool and user messages"
-            ) from error
+            raise self._refused("replies", replies, error, "answer with tool and user messages") from error
 
 
+def _drift(goes_on: str, anew: str, turn: int, name: str) -> str:
+    """What a reader of the log is told of the first difference."""
+    start = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(goes_on, anew, strict=False)))
+    before = max(0, start - _SHOWN)
+    return (
+        f"expected a conversation that only grows; got {anew[before : start + _SHOWN]!r} from the template where the policy "
+        f"reads {goes_on[before : start + _SHOWN]!r}, before turn {turn + 1}, in TemplateChat over {name}; it is kept; "
+        'set history="fork" to sample from what the template writes (told once)'
+    )
+
+
+_LOG = logging.getLogger(__name__)
+_SHOWN = 40
 _EMPTY_THOUGHT = THINK_OPEN + THINK_CLOSE
 
 

@@ -1,11 +1,13 @@
 """A JSON object that is the whole answer, the format of Llama 3.1 to 3.3, with ``<|python_tag|>`` in front or without.
 
 Source: the prompt format pages of Llama 3.1 and 3.3: ``{"name": ..., "parameters": {...}}``, several apart by ``;``. Behind the
-tag also ``NAME.call(KEY="VALUE")``, as for the built-in tools. An answer that is some other JSON, without a name, is text.
+tag also ``NAME.call(KEY="VALUE")``, as for the built-in tools. Any other JSON is text: an object without a name, and where the
+tools are known, one that names none of them and has no arguments.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 
 from stages.records import ToolCall
 from stages.text.formats.found import Found, call_of, problem, read_json, shown, write_json
@@ -16,6 +18,7 @@ from stages.text.formats.scan import THINK_CLOSE, Calls, Draft, scan
 TAG = "<|python_tag|>"
 _LIKE_A_CALL = re.compile(r'\{\s*"(name|function|parameters)"\s*:|\{\s*"type"\s*:\s*"function"')
 _OUTSIDE = Marks([TAG, THINK_CLOSE])
+_ARGUMENTS = {"parameters", "arguments", "function"}
 _LOOK = 64
 """Characters in which an object that is a call shows it."""
 
@@ -32,14 +35,22 @@ class LlamaJsonFormat:
 
     def read(self, source: GrowingText, draft: Draft, *, thinking: bool) -> Reading[None]:
         """See ``CallFormat``."""
-        return scan(source, draft, {TAG: _tagged}, _untagged, thinking=thinking)
+        return scan(source, draft, {TAG: _tagged}, partial(_untagged, draft.tools), thinking=thinking)
 
 
-def _untagged(source: GrowingText, place: int) -> Reading[Calls | None]:
+def _untagged(tools: Collection[str], source: GrowingText, place: int) -> Reading[Calls | None]:
     begin = yield from source.past_space(place)
     if _LIKE_A_CALL.match((yield from source.peek(begin, _LOOK))) is None:
         return None
+    if tools and (yield from _is_answer(tools, source, begin)):
+        return None
     return (yield from _objects(source, begin))
+
+
+def _is_answer(tools: Collection[str], source: GrowingText, place: int) -> Reading[bool]:
+    """Whether an object has a name as people or things have one."""
+    value, wrong, _ = yield from read_json(source, place, "as the answer")
+    return wrong is None and isinstance(value, dict) and value.get("name") not in tools and not _ARGUMENTS & value.keys()
 
 
 def _tagged(source: GrowingText, place: int) -> Reading[Calls]:

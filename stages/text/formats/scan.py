@@ -1,6 +1,6 @@
 """The walk through a turn that all formats share: text is kept, reasoning is kept unread, marks open calls. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from stages.text.formats.found import Found
 from stages.text.formats.growing import GrowingText, Marks, Reading
@@ -18,7 +18,13 @@ ReadStart = Callable[[GrowingText, int], Reading[Calls | None]]
 class Draft:
     """What has been read of a turn: spans of its text that are content, texts put in between, and calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, tools: Collection[str] = ()) -> None:
+        """Begin.
+
+        Args:
+            tools: names of those the conversation has, for formats whose calls look like other text; empty where nobody knows.
+        """
+        self.tools = tools
         self.kept: list[tuple[int, int] | str] = []
         self.calls: list[Found] = []
 

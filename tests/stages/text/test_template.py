@@ -97,12 +97,10 @@ def test_a_template_whose_turns_cannot_be_told_apart_is_refused(template, why):
 
 
 def test_messages_that_the_template_refuses_are_told():
-    picky = (
-        "{% if messages | length > 2 and messages[1].role == 'user' %}{{ raise_exception('take turns') }}{% endif %}" + CHATML
-    )
+    picky = "{% for m in messages if m.content == 'no' %}{{ raise_exception('mind your words') }}{% endfor %}" + CHATML
     chat = TemplateChat(byte_tokenizer(picky))
-    with pytest.raises(ValueError, match=r"got roles \['user', 'user', 'user'\], on which it says TemplateError: take turns"):
-        chat.open([*ASK, *ASK, *ASK], [])
+    with pytest.raises(ValueError, match=r"got roles \['user'\], on which it says TemplateError: mind your words"):
+        chat.open([Message("user", "no")], [])
 
 
 def test_there_is_exactly_one_begin_token():
