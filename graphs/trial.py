@@ -22,7 +22,7 @@ from graphs.catalogue import CATALOGUE
 from graphs.own import OwnFileError, load_module, make_program
 from graphs.program import Program
 from stages.cancellation import to_the_end
-from stages.envs.answers import opening_problem, reply_problem, score_problem
+from stages.envs.answers import AnswerError, checked_opening, checked_reply, checked_score
 from stages.envs.environment import Environment
 from stages.envs.housed import Housed, MakeEnv
 from stages.envs.pool import EnvPool
@@ -151,30 +151,28 @@ async def _closed(housed: Housed, within_s: float) -> str | None:
 
 
 async def _played(env: Environment, task: Task, config: TryConfig, say: Say) -> str | None:
-    key = (config.seed, 0, 0, 0)
-    with anyio.fail_after(config.within_s):
-        opening = await env.reset(task, key)
-    if (problem := opening_problem(opening)) is not None:
-        return f"reset: {problem}"
-    _show(opening.messages, say)
-    for tool in opening.tools:
-        say(f"  tool {tool.name}({', '.join(tool.parameters.get('properties', {}))}): {tool.description}")
-    how = "left, still going on"
-    for message in _turns(config, opening.tools):
-        if config.agent != "human" or not sys.stdin.isatty():  # a terminal shows what is typed
-            _show([message], say)
+    asked = "reset"
+    try:
         with anyio.fail_after(config.within_s):
-            reply = await env.step(message)
-        if (problem := reply_problem(message, reply)) is not None:
-            return f"step: {problem}"
-        _show(reply.messages, say)
-        if reply.end is not None:
-            how = reply.end.value + (f", {reply.reason}" if reply.reason else "")
-            break
-    with anyio.fail_after(config.within_s):
-        parts = await env.score()
-    if (problem := score_problem(parts)) is not None:
-        return f"score: {problem}"
+            opening = checked_opening(await env.reset(task, (config.seed, 0, 0, 0)))
+        _show(opening.messages, say)
+        for tool in opening.tools:
+            say(f"  tool {tool.name}({', '.join(tool.parameters.get('properties', {}))}): {tool.description}")
+        asked, how = "step", "left, still going on"
+        for message in _turns(config, opening.tools):
+            if config.agent != "human" or not sys.stdin.isatty():  # a terminal shows what is typed
+                _show([message], say)
+            with anyio.fail_after(config.within_s):
+                reply = checked_reply(message, await env.step(message), opening.tools)
+            _show(reply.messages, say)
+            if reply.end is not None:
+                how = reply.end.value + (f", {reply.reason}" if reply.reason else "")
+                break
+        asked = "score"
+        with anyio.fail_after(config.within_s):
+            parts = checked_score(await env.score())
+    except AnswerError as error:
+        return f"{asked}: {error}"
     say(f"{how}; score: {', '.join(f'{name} {value:g}' for name, value in (parts or {}).items()) or 'none'}")
     return None
 

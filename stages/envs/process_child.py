@@ -8,7 +8,6 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
@@ -16,20 +15,9 @@ import msgspec
 
 from stages.envs.environment import Environment, Opening
 from stages.envs.housed import Housed, MakeEnv
+from stages.envs.shown_tool import ShownTool
 from stages.records import Task
-from stages.tools.tool import ToolAnswer, failure
-
-
-class ShownTool(msgspec.Struct, frozen=True):
-    """What is shown of a tool that stays with its environment."""
-
-    name: str
-    description: str
-    parameters: dict[str, Any]
-
-    async def call(self, arguments: Mapping[str, Any], key: tuple[int, ...]) -> ToolAnswer:
-        """Nothing: the environment executes it, in its process."""
-        return failure("it runs in its environment's process only")
+from stages.tools.tool import needs_of
 
 
 def serve(connection: Connection, make: MakeEnv) -> None:
@@ -88,7 +76,7 @@ class _Child:
         if self._env is None:
             self._env = await self._housed.open(task)
         opening = await self._env.reset(task, key)
-        tools = tuple(ShownTool(tool.name, tool.description, tool.parameters) for tool in opening.tools)
+        tools = tuple(ShownTool(tool.name, tool.description, tool.parameters, dict(needs_of(tool))) for tool in opening.tools)
         return msgspec.structs.replace(opening, tools=tools)
 
 
