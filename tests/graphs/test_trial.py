@@ -76,6 +76,14 @@ def test_a_script_is_played_and_told_turn_by_turn(folder, capsys, name):
     ]
 
 
+@pytest.mark.slow
+def test_an_environment_of_the_file_plays_in_a_process(folder, capsys):
+    """The process loads the file by its path, as the command line did."""
+    (folder / "housed.py").write_text(FILE + "\nfrom stages.envs.process_env import in_process\nhoused = in_process(of_task)\n")
+    lines = told(capsys, "housed.py:housed", "--agent", "scripted", "--say", "6")
+    assert lines[-1] == "finished; score: reward 1"
+
+
 def test_a_person_types_turns_and_may_leave(folder, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("1\n2\n"))
     lines = told(capsys, "mine.py:Say", "--agent", "human", "--task", "hard")
