@@ -12,6 +12,7 @@ import difflib
 import os
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -105,9 +106,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _refuse(f"expected a name after '{given[0]}', got nothing; headrace --help lists them")
     keep_compiled()
     try:
+        _each_once(given[0], given[1:])
         work = command(given[1:])
     except (BuildError, ValueError, LookupError, OSError, ImportError) as error:
-        _refuse(str(error.args[0]) if isinstance(error, LookupError) and error.args else str(error))
+        _refuse(_reason(error))
     if work is None:
         return
     try:
@@ -118,6 +120,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(error)
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise SystemExit(130) from None
+
+
+def _each_once(command: str, arguments: Sequence[str]) -> None:
+    """A setting that is given twice: the second would replace the first without a word.
+
+    Raises:
+        ValueError: naming the settings.
+    """
+    flags = [argument.partition("=")[0] for argument in arguments if argument.startswith("--")]
+    counts = Counter(flag.replace("_", "-") for flag in flags)
+    twice = {flag: counts[flag.replace("_", "-")] for flag in flags if counts[flag.replace("_", "-")] > 1}
+    if twice:
+        told = ", ".join(f"{flag} {count} times" for flag, count in twice.items())
+        name = next(iter(twice))
+        raise ValueError(
+            f"expected each setting once, got {told}, in {command}; one of several values takes them all: {name} A B"
+        )
+
+
+def _reason(error: Exception) -> str:
+    """What to tell of a refusal. An error of the system's own names a path and no more."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"expected a path that can be used, got '{error.filename}': {error.strerror}; name another"
+    return str(error.args[0]) if isinstance(error, LookupError) and error.args else str(error)
 
 
 def _run(arguments: list[str]) -> Work:

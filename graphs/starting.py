@@ -21,6 +21,7 @@ def start_folder(folder: Path) -> Sequence[Path]:
     Raises:
         FileExistsError: one of the files is there; nothing is written.
         NotADirectoryError: it is a file.
+        OSError: nothing can be written there.
     """
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"expected a folder to write to, got '{folder}', which is a file, in init; name another")
@@ -28,7 +29,11 @@ def start_folder(folder: Path) -> Sequence[Path]:
     there = [file.name for file in sources if (folder / file.name).exists()]
     if there:
         raise FileExistsError(f"expected a folder without {', '.join(there)}, got '{folder}', in init; name a new one")
-    folder.mkdir(parents=True, exist_ok=True)
-    for file in sources:
-        (folder / file.name).write_bytes(file.read_bytes())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in sources:
+            (folder / file.name).write_bytes(file.read_bytes())
+    except OSError as error:
+        told = f"expected a folder to write to, got '{folder}': {error.strerror}, in init; name another"
+        raise type(error)(told) from error
     return [folder / file.name for file in sources]

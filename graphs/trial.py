@@ -8,6 +8,7 @@ import difflib
 import inspect
 import json
 import random
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,16 +23,19 @@ from graphs.catalogue import CATALOGUE
 from graphs.own import OwnFileError, load_module, make_program
 from graphs.program import Program
 from stages.cancellation import to_the_end
-from stages.envs.answers import opening_problem, reply_problem, score_problem
+from stages.envs.answers import AnswerError, checked_opening, checked_reply, checked_score
 from stages.envs.environment import Environment
 from stages.envs.housed import Housed, MakeEnv
 from stages.envs.pool import EnvPool
 from stages.envs.random_turns import random_turn
-from stages.records import Message, Task, ToolCall
+from stages.records import BadCall, Message, Task, ToolCall
 from stages.tasks.jsonl import JsonlTasks
 from stages.tools.tool import Tool
 
 Say = Callable[[str], object]
+
+_CALL = re.compile(r"/([\w.-]+)(?:\s*|\s+([{\[].*))", re.DOTALL)
+"""A name, and what begins as arguments do: ``/usr/bin is a folder`` is text."""
 
 
 class TryConfig(BaseModel):
@@ -40,7 +44,8 @@ class TryConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     agent: Literal["random", "scripted", "human"] = "random"
-    """Who speaks: chance, the turns of ``say``, or you. A turn ``/name {"argument": 1}`` is a call of a tool."""
+    """Who speaks: chance, the turns of ``say``, or you. A turn ``/name {"argument": 1}`` is a call of a tool; one whose
+    arguments are broken is a slip, as a model's."""
     say: tuple[str, ...] = ()
     """Turns of the scripted agent, one after another; the episode is left after the last."""
     tasks: Path | None = None
@@ -151,30 +156,28 @@ async def _closed(housed: Housed, within_s: float) -> str | None:
 
 
 async def _played(env: Environment, task: Task, config: TryConfig, say: Say) -> str | None:
-    key = (config.seed, 0, 0, 0)
-    with anyio.fail_after(config.within_s):
-        opening = await env.reset(task, key)
-    if (problem := opening_problem(opening)) is not None:
-        return f"reset: {problem}"
-    _show(opening.messages, say)
-    for tool in opening.tools:
-        say(f"  tool {tool.name}({', '.join(tool.parameters.get('properties', {}))}): {tool.description}")
-    how = "left, still going on"
-    for message in _turns(config, opening.tools):
-        if config.agent != "human" or not sys.stdin.isatty():  # a terminal shows what is typed
-            _show([message], say)
+    asked = "reset"
+    try:
         with anyio.fail_after(config.within_s):
-            reply = await env.step(message)
-        if (problem := reply_problem(message, reply)) is not None:
-            return f"step: {problem}"
-        _show(reply.messages, say)
-        if reply.end is not None:
-            how = reply.end.value + (f", {reply.reason}" if reply.reason else "")
-            break
-    with anyio.fail_after(config.within_s):
-        parts = await env.score()
-    if (problem := score_problem(parts)) is not None:
-        return f"score: {problem}"
+            opening = checked_opening(await env.reset(task, (config.seed, 0, 0, 0)))
+        _show(opening.messages, say)
+        for tool in opening.tools:
+            say(f"  tool {tool.name}({', '.join(tool.parameters.get('properties', {}))}): {tool.description}")
+        asked, how = "step", "left, still going on"
+        for message in _turns(config, opening.tools):
+            if config.agent != "human" or not sys.stdin.isatty():  # a terminal shows what is typed
+                _show([message], say)
+            with anyio.fail_after(config.within_s):
+                reply = checked_reply(message, await env.step(message), opening.tools)
+            _show(reply.messages, say)
+            if reply.end is not None:
+                how = reply.end.value + (f", {reply.reason}" if reply.reason else "")
+                break
+        asked = "score"
+        with anyio.fail_after(config.within_s):
+            parts = checked_score(await env.score())
+    except AnswerError as error:
+        return f"{asked}: {error}"
     say(f"{how}; score: {', '.join(f'{name} {value:g}' for name, value in (parts or {}).items()) or 'none'}")
     return None
 
@@ -211,17 +214,23 @@ def _interruptible() -> Iterator[None]:
 
 
 def read_turn(line: str, turn: int) -> Message:
-    """A line as a turn: ``/name {...}`` is a call, where what follows the name is an object of JSON; anything else is text."""
-    name, _, arguments = line.removeprefix("/").partition(" ")
-    if not line.startswith("/"):
+    """A line as a turn.
+
+    ``/name {...}`` is a call, where what follows the name is an object of JSON. Where that is begun and broken, it is what a
+    model writes that slips: a call that is none, which the environment answers with an error. Anything else is text.
+    """
+    found = _CALL.fullmatch(line)
+    if found is None:
         return Message("assistant", line)
+    name, arguments = found.groups()
     try:
         given = json.loads(arguments or "{}")
-    except json.JSONDecodeError:
-        given = None
-    if not isinstance(given, dict):
-        return Message("assistant", line)
-    return Message("assistant", "", (ToolCall(f"call-{turn}-0", name, given),))
+    except (ValueError, RecursionError) as error:
+        given = error
+    if isinstance(given, dict):
+        return Message("assistant", "", (ToolCall(f"call-{turn}-0", name, given),))
+    problem = f"expected the arguments of {name} as an object of JSON, got {arguments[:80]}"
+    return Message("assistant", "", (BadCall(f"call-{turn}-0", problem),))
 
 
 def _show(messages: Sequence[Message], say: Say) -> None:

@@ -5,9 +5,9 @@ status; a cancellation that somebody asked for passes through untouched.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import anyio
 import msgspec
@@ -17,14 +17,16 @@ import pydantic
 from flow import Context
 from stages.agents.step_clock import StepClock
 from stages.cancellation import cancel_requested
-from stages.envs.answers import opening_problem, reply_problem, score_problem
+from stages.envs.answers import AnswerError, checked_opening, checked_reply, checked_score
 from stages.envs.environment import Environment, Opening, Reply
+from stages.envs.shown_tool import ShownTool
 from stages.exits import exits_as_errors
 from stages.policy import Policy, PolicyEnded, Sample, SampleRequest
 from stages.records import Message, Status, Task
 from stages.tools.context import UndeclaredPoolError, tool_context_with
 from stages.tools.tool import BrokenToolError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -266,30 +268,34 @@ class GuardedEnvironment:
         self._limits = limits
         self._context = context
         self._turn = 0
+        self._tools: Sequence[ShownTool] = ()
         self.clock: ConversationClock | None = None
 
     async def reset(self, task: Task, key: tuple[int, int, int, int]) -> Opening:
-        """See ``Environment``; raises ``EpisodeError`` only."""
+        """See ``Environment``; raises ``EpisodeError`` only. Its tools are what is shown of them."""
         with self._context.span("reset"):
-            opening = await self._asked(self._env.reset(task, key), "the environment's reset", self._limits.reset_s)
-        if isinstance(opening, Opening) and opening.on_invalid is None:
-            opening = msgspec.structs.replace(opening, on_invalid=task.extra.get("on_invalid"))
-        return _sound(opening, opening_problem(opening), "reset")
+            given = await self._asked(self._env.reset(task, key), "the environment's reset", self._limits.reset_s)
+        opening = _sound("reset", checked_opening, given)
+        if opening.on_invalid is None:
+            given = msgspec.structs.replace(opening, on_invalid=task.extra.get("on_invalid"))
+            opening = _sound("reset", checked_opening, given)
+        self._tools = opening.tools
+        return opening
 
     async def step(self, message: Message) -> Reply:
-        """See ``Environment``; raises ``EpisodeError`` only."""
+        """See ``Environment``; raises ``EpisodeError`` only. Calls of what is not there are answered in any case."""
         what = "the environment's step"
         with self._context.span("tool", turn=self._turn, calls=len(message.calls)):
             self._turn += 1
             whole = limit(what, None) if self.clock is None else self.clock.limit(what, None)
             reply = await guarded(self._timed(message, what), Status.ENVIRONMENT_ERROR, what, whole)
-        return _sound(reply, reply_problem(message, reply), "step")
+        return _sound("step", checked_reply, message, reply, self._tools)
 
     async def score(self) -> dict[str, float] | None:
         """See ``Environment``; raises ``EpisodeError`` only."""
         with self._context.span("score"):
             parts = await self._asked(self._env.score(), "the environment's score", self._limits.score_s)
-        return _sound(parts, score_problem(parts), "score")
+        return _sound("score", checked_score, parts)
 
     async def close(self) -> None:
         """Not for agents: does nothing."""
@@ -304,10 +310,12 @@ class GuardedEnvironment:
         return await guarded(work, Status.ENVIRONMENT_ERROR, what, limit(what, limit_s))
 
 
-def _sound(answer: T, problem: str | None, method: str) -> T:
-    if problem is not None:
-        raise EpisodeError(Status.ENVIRONMENT_ERROR, f"the environment's {method}: {problem}")
-    return answer
+def _sound(method: str, check: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The checked copy of an answer: what the environment gave is read nowhere else."""
+    try:
+        return check(*args, **kwargs)
+    except AnswerError as error:
+        raise EpisodeError(Status.ENVIRONMENT_ERROR, f"the environment's {method}: {error}") from error
 
 
 def _told(what: str, error: Exception) -> str:

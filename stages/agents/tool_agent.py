@@ -48,8 +48,17 @@ class ToolAgent(CustomAgent):
         self._on_invalid = on_invalid
 
     async def converse(self, talk: Conversation) -> None:
-        """See ``CustomAgent.converse``. Calls in the last turn there is are not executed: nobody would read the answers."""
+        """See ``CustomAgent.converse``. Calls in the last turn there is are not executed: nobody would read the answers.
+
+        Raises:
+            ValueError: the environment shows a tool of the finish call's name.
+        """
         opening = talk.setting.opening
+        if self._finish is not None and self._finish.name in {tool.name for tool in opening.tools}:
+            raise ValueError(
+                f"expected a finish call of a name of its own, got '{self._finish.name}', which a tool of the environment has, "
+                "in ToolAgent(finish); give FinishTool another name"
+            )
         tools: list[ToolSpec] = [*opening.tools, *([self._finish] if self._finish else [])]
         talk.open(tools=tools)
         names = {tool.name for tool in tools}

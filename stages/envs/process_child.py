@@ -4,6 +4,7 @@ A second thread listens, so that the end of the parent is heard while the enviro
 """
 
 import asyncio
+import functools
 import os
 import pickle
 import signal
@@ -14,81 +15,102 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from stages.envs.by_path import load_by_path
 from stages.envs.environment import Environment, Opening
 from stages.envs.housed import Housed, MakeEnv
+from stages.envs.remote_context import RemoteContext
+from stages.envs.shown_tool import ShownTool
 from stages.records import Task
-from stages.tools.tool import ToolAnswer, failure
+from stages.tools.context import tool_context_with
+from stages.tools.tool import needs_of
+
+_Asked = tuple[str, tuple[Any, ...], tuple[int, bool]]
+"""A method, its arguments, and the terms of ``ContextDesk``."""
 
 
-class ShownTool(msgspec.Struct, frozen=True):
-    """What is shown of a tool that stays with its environment."""
-
-    name: str
-    description: str
-    parameters: dict[str, Any]
-
-    async def call(self, arguments: Mapping[str, Any], key: tuple[int, ...]) -> ToolAnswer:
-        """Nothing: the environment executes it, in its process."""
-        return failure("it runs in its environment's process only")
-
-
-def serve(connection: Connection, make: MakeEnv) -> None:
+def serve(connection: Connection, pickled: bytes, files: Mapping[str, str]) -> None:
     """Answer until told to close, or until the other end is gone.
 
     Args:
         connection: to the parent.
-        make: makes the environment.
+        pickled: makes the environment.
+        files: modules that it needs and that are not found by name; see ``by_path.py``.
     """
     os.setsid()
-    asyncio.run(_Child(connection, make).serve())
+    asyncio.run(_Child(connection, _found(pickled, files)).serve())
+
+
+def _found(pickled: bytes, files: Mapping[str, str]) -> MakeEnv:
+    """What makes the environment; where it cannot be had here, making one tells why."""
+    try:
+        load_by_path(files)
+        return pickle.loads(pickled)
+    # Whatever importing somebody's module does.
+    except Exception as error:
+        return functools.partial(_cannot_make, error)
+
+
+def _cannot_make(error: Exception, task: Task) -> NoReturn:
+    raise error
 
 
 class _Child:
     def __init__(self, connection: Connection, make: MakeEnv) -> None:
         self._connection = connection
+        self._sending = threading.Lock()
+        self._context = RemoteContext(self._send)
         self._housed = Housed(make)
         self._env: Environment | None = None
 
     async def serve(self) -> None:
-        asked: asyncio.Queue[tuple[str, tuple[Any, ...]]] = asyncio.Queue()
+        asked: asyncio.Queue[_Asked] = asyncio.Queue()
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._listen, args=(loop, asked), daemon=True).start()
         method = ""
         while method != "close":
-            method, args = await asked.get()
+            method, args, terms = await asked.get()
             try:
-                answer: tuple[str, Any] = ("gave", await self._answer(method, args))
+                answer: tuple[str, Any] = ("gave", await self._answer(method, args, terms))
             except Exception as error:
                 answer = ("raised", _portable(error))
             self._say(answer)
 
+    def _send(self, message: tuple[Any, ...]) -> None:
+        with self._sending:
+            self._connection.send(message)
+
     def _say(self, answer: tuple[str, Any]) -> None:
         try:
-            self._connection.send(answer)
+            self._send(answer)
         except (pickle.PicklingError, TypeError, AttributeError) as error:  # nothing was sent yet
             told = f"expected an answer that can go to another process; got {type(answer[1]).__name__}: {error}"
-            self._connection.send(("raised", TypeError(told)))
+            self._send(("raised", TypeError(told)))
 
-    def _listen(self, loop: asyncio.AbstractEventLoop, asked: "asyncio.Queue[tuple[str, tuple[Any, ...]]]") -> None:
+    def _listen(self, loop: asyncio.AbstractEventLoop, asked: "asyncio.Queue[_Asked]") -> None:
         try:
             while True:
-                loop.call_soon_threadsafe(asked.put_nowait, self._connection.recv())
+                message = self._connection.recv()
+                if message[0] == "answers":
+                    self._context.hear(*message[1:])
+                else:
+                    loop.call_soon_threadsafe(asked.put_nowait, message)
         except (EOFError, OSError, RuntimeError):
             _end()
 
-    async def _answer(self, method: str, args: tuple[Any, ...]) -> Any:
+    async def _answer(self, method: str, args: tuple[Any, ...], terms: tuple[int, bool]) -> Any:
         if method == "close":
             return await self._housed.close()
-        if method == "reset":
-            return await self._reset(*args)
-        assert self._env is not None
-        return await getattr(self._env, method)(*args)
+        with tool_context_with(**self._context.fields(*terms)):
+            if method == "reset":
+                return await self._reset(*args)
+            assert self._env is not None
+            return await getattr(self._env, method)(*args)
 
     async def _reset(self, task: Task, key: tuple[int, int, int, int]) -> Opening:
         if self._env is None:
             self._env = await self._housed.open(task)
         opening = await self._env.reset(task, key)
-        tools = tuple(ShownTool(tool.name, tool.description, tool.parameters) for tool in opening.tools)
+        tools = tuple(ShownTool(tool.name, tool.description, tool.parameters, dict(needs_of(tool))) for tool in opening.tools)
         return msgspec.structs.replace(opening, tools=tools)
 
 

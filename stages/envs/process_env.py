@@ -2,7 +2,7 @@
 
 Not a pool: starting one takes the better part of a second, so give an ``EnvPool`` of them to the episode stage. The process is
 spawned, never forked, and leads a process group; closing it kills the group. It ends, with its group, when this process does.
-The child's side is ``process_child.py``.
+The child's side is ``process_child.py``. Tools there have the permits, the size of text in tokens and the audit log of the run.
 """
 
 import multiprocessing
@@ -15,6 +15,9 @@ from contextlib import suppress
 from multiprocessing.connection import wait
 from typing import Any
 
+from stages.cancellation import to_the_end
+from stages.envs.by_path import loaded_by_path
+from stages.envs.context_desk import ContextDesk
 from stages.envs.environment import Opening, Reply
 from stages.envs.home_thread import HomeThread
 from stages.envs.housed import MakeEnv
@@ -37,13 +40,14 @@ class ProcessEnv:
 
         Args:
             make: makes the environment, in the process, at the first reset; a later reset finds it there. It must be
-                importable: a function of a module, or ``functools.partial`` of one.
+                importable: a function of a module, or ``functools.partial`` of one; a file that was loaded by its path, as
+                the command line does, is loaded there by its path too.
             grace_s: most seconds that closing waits for the environment to close itself, before its process is killed.
 
         Raises:
             TypeError: a process could not find ``make``.
         """
-        self._make = importable(make)
+        self._pickled = pickle.dumps(importable(make))
         self._grace_s = grace_s
         self._thread = HomeThread()
         self._process: Any = None
@@ -87,22 +91,31 @@ class ProcessEnv:
 
     async def _ask(self, method: str, *args: Any) -> Any:
         self._busy = True
-        outcome, value = await self._thread.call(self._exchange, method, args)
+        desk = ContextDesk(self._say)
+        try:
+            outcome, value = await self._thread.call(self._exchange, method, args, desk)
+        finally:
+            await to_the_end(desk.close())
         self._busy = False
         if outcome == "raised":
             raise value
         return value
 
+    def _say(self, message: tuple[Any, ...]) -> None:
+        self._connection.send(message)
+
     # --- in the thread ---
 
-    def _exchange(self, method: str, args: tuple[Any, ...]) -> tuple[str, Any]:
+    def _exchange(self, method: str, args: tuple[Any, ...], desk: ContextDesk) -> tuple[str, Any]:
         if self._process is None:
             self._start()
         if self._stopped:
             raise ProcessEndedError("expected an open environment; got one that is being closed, in ProcessEnv; make another")
         try:
-            self._connection.send((method, args))
-            return self._connection.recv()
+            self._connection.send((method, args, desk.terms))
+            while (message := self._connection.recv())[0] in ("asks", "frees"):
+                desk.hear(message)
+            return message
         except (EOFError, ConnectionError) as error:
             code = self._bury()
             raise ProcessEndedError(
@@ -112,8 +125,9 @@ class ProcessEnv:
     def _start(self) -> None:
         spawn = multiprocessing.get_context("spawn")
         self._connection, theirs = spawn.Pipe()
+        files = loaded_by_path(self._pickled)
         # A daemon: the interpreter ends it at its exit, and does not wait for it.
-        process = spawn.Process(target=serve, args=(theirs, self._make), name="headrace-environment", daemon=True)
+        process = spawn.Process(target=serve, args=(theirs, self._pickled, files), name="headrace-environment", daemon=True)
         try:
             with _ONE_AT_A_TIME:
                 process.start()
@@ -143,9 +157,9 @@ class ProcessEnv:
     def _close_there(self) -> None:
         """Have the environment close itself; a process that does not get to it is killed in any case."""
         with suppress(EOFError, ConnectionError):
-            self._connection.send(("close", ()))
-            if self._connection.poll(self._grace_s):
-                self._connection.recv()
+            self._connection.send(("close", (), (0, False)))
+            while self._connection.poll(self._grace_s) and self._connection.recv()[0] in ("asks", "frees"):
+                pass  # of a call that outlived its step: nobody serves it any more
 
     def _kill(self) -> None:
         """Kill the group. Its number is not given away as long as it has a member."""

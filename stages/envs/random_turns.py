@@ -17,14 +17,14 @@ _DEEPEST = 4
 
 
 def random_turn(tools: Sequence[Tool], rng: random.Random, turn: int) -> Message:
-    """A turn that a model might say.
+    """A turn that a model might say. It also calls what is not there, and where nothing is.
 
     Args:
-        tools: what the environment shows.
+        tools: what the environment shows; may be none.
         rng: decides.
         turn: its number, for the ids of calls.
     """
-    if not tools or rng.random() < 0.3:
+    if rng.random() < (0.3 if tools else 0.85):
         return Message("assistant", random_text(rng))
     count = rng.choice((1, 1, 1, 2))
     return Message("assistant", rng.choice(("", "so")), tuple(_call(tools, rng, f"call-{turn}-{i}") for i in range(count)))
@@ -80,12 +80,12 @@ def random_value(
 
 
 def _call(tools: Sequence[Tool], rng: random.Random, name_id: str) -> ToolCall | BadCall:
-    tool = rng.choice(list(tools))
-    chance = rng.random()
+    chance = rng.random() * (1 if tools else 0.2)
     if chance < 0.1:
         return BadCall(name_id, "expected JSON, got something else")
     if chance < 0.2:
         return ToolCall(name_id, "no_such_tool", {})
+    tool = rng.choice(list(tools))
     arguments = random_value(tool.parameters, rng)
     if chance < 0.3 and arguments:
         arguments = {**arguments, rng.choice(list(arguments)): {"unexpected": None}}

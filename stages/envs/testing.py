@@ -10,18 +10,20 @@ import time
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import anyio
 
-from stages.envs.answers import opening_problem, reply_problem, score_problem
+from stages.envs.answers import AnswerError, checked_opening, checked_reply, checked_score
 from stages.envs.environment import Environment, Opening, Reply
 from stages.envs.housed import Housed, MakeEnv
 from stages.envs.left_over import held_now, left_over
 from stages.envs.random_turns import random_turn
+from stages.envs.shown_tool import ShownTool
 from stages.records import Message, Task
 from stages.tools.tool import Tool
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Says = Callable[[Sequence[Message], Sequence[Tool], random.Random, int], Message]
 """The conversation so far, the tools that are shown, chance, and the number of the turn -> the turn."""
@@ -29,6 +31,7 @@ Says = Callable[[Sequence[Message], Sequence[Tool], random.Random, int], Message
 _TRIES = 3
 """Episodes that must all block the loop before it is believed: a busy machine does it now and then."""
 _MOST_AWAITS = 200
+_LET_THROUGH = "let a cancel through"
 
 
 def check_env(
@@ -50,7 +53,8 @@ def check_env(
     * *returns*: every method returns in time.
     * *raises*: nothing, whatever a model says.
     * *opening*: reset gives at least one message, and tools whose names differ.
-    * *replies*: a step answers every call once, under its own id, in messages of tools and users.
+    * *replies*: a step answers every call of a tool that is shown once, under its own id, in messages of tools and users. A
+      call of another may be left unanswered, also where no tool is shown: it is tried too.
     * *over*: an episode that is over stays over: a further step ends it again, or raises.
     * *score*: finite numbers by name, or ``None``; also in the middle of an episode.
     * *blocks*: no method holds the loop for long.
@@ -123,10 +127,12 @@ class _Case:
             f"     turns     {turns}\n     expected  {expected}\n     got       {got}\n     to do     {remedy}"
         ) from cause
 
-    def refuse(self, clause: str, problem: str | None, remedy: str) -> None:
-        if problem is not None:
-            expected, _, got = problem.removeprefix("expected ").partition(", got ")
-            self.broken(clause, expected, got, remedy)
+    def sound(self, clause: str, remedy: str, check: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return check(*args, **kwargs)
+        except AnswerError as error:
+            expected, _, got = str(error).removeprefix("expected ").partition(", got ")
+            self.broken(clause, expected, got, remedy, error)
 
     def compare(self, clause: str, again: _Played, played: _Played, remedy: str) -> None:
         for what in ("opening", "replies", "parts"):
@@ -189,27 +195,28 @@ class _Subject:
     async def whole(self, case: _Case, env: Environment) -> _Played:
         """An episode to its end, or to the last turn."""
         played = await self.opened(case, env)
-        case.refuse("opening", opening_problem(played.opening), "return an Opening with a user message")
-        assert played.opening is not None
-        said, rng = list(played.opening.messages), random.Random(repr(case.key))
+        opening = case.sound("opening", "return an Opening with a user message", checked_opening, played.opening)
+        played.opening = opening
+        said, rng = list(opening.messages), random.Random(repr(case.key))
         for turn in range(self.max_turns):
-            message = self.says(said, played.opening.tools, rng, turn)
+            message = self.says(said, opening.tools, rng, turn)
             case.turns.append(message)
-            reply = await self.asked(case, env.step(message), "step")
-            case.refuse("replies", reply_problem(message, reply), "answer every call once, under its own id")
+            given = await self.asked(case, env.step(message), "step")
+            remedy = "answer every call once, under its own id"
+            reply = case.sound("replies", remedy, checked_reply, message, given, opening.tools)
             played.replies.append(reply)
             said += [message, *reply.messages]
             if reply.end is not None:
-                await self._over(case, env, message)
+                await self._over(case, env, message, opening.tools)
                 break
-        played.parts = await self.asked(case, env.score(), "score")
-        case.refuse("score", score_problem(played.parts), "return finite numbers by name, or None")
+        parts = await self.asked(case, env.score(), "score")
+        played.parts = case.sound("score", "return finite numbers by name, or None", checked_score, parts)
         return played
 
-    async def _over(self, case: _Case, env: Environment, message: Message) -> None:
+    async def _over(self, case: _Case, env: Environment, message: Message, tools: Sequence[ShownTool]) -> None:
         try:
             with anyio.fail_after(self.within_s):
-                reply = await env.step(message)
+                reply = checked_reply(message, await env.step(message), tools)
         except Exception:
             return
         if reply.end is None:
@@ -279,18 +286,21 @@ async def _cancelled_at(subject: _Subject, case: _Case, place: int) -> bool:
     """Cancel an episode at one of its awaits, and close; whether it was over before."""
     housed = Housed(subject.make)
     env = await housed.open(case.task)
-    task = asyncio.create_task(_cut(subject.whole(case, env), place))
+    asked = asyncio.Event()
+    task = asyncio.create_task(_cut(subject.whole(case, env), place, asked))
     await asyncio.wait([task])
+    if asked.is_set() and not task.cancelled() and task.exception() is None:
+        case.broken("cancellation", f"the cancel at await {place} to go on", "an answer, as if there were none", _LET_THROUGH)
     if not task.cancelled() and task.exception() is not None:
-        case.broken("cancellation", f"the cancel at await {place} to go on", f"{task.exception()!r}", "let a cancel through")
+        case.broken("cancellation", f"the cancel at await {place} to go on", f"{task.exception()!r}", _LET_THROUGH)
     await subject.asked(case, housed.close(), f"close, after a cancel at await {place},")
     _no_task(case)
     return not task.cancelled()
 
 
 @types.coroutine
-def _cut(work: Coroutine[Any, Any, T], place: int) -> Generator[Any, Any, T]:
-    """Await work, and cancel the running task while it waits for the ``place``-th time."""
+def _cut(work: Coroutine[Any, Any, T], place: int, asked: asyncio.Event) -> Generator[Any, Any, T]:
+    """Await work, and cancel the running task while it waits for the ``place``-th time, which is told to ``asked``."""
     task = asyncio.current_task()
     assert task is not None
     sent: Any = None
@@ -302,6 +312,7 @@ def _cut(work: Coroutine[Any, Any, T], place: int) -> Generator[Any, Any, T]:
             return done.value
         if awaits == place:
             asyncio.get_running_loop().call_soon(task.cancel)
+            asked.set()
         sent = error = None
         try:
             sent = yield waited

@@ -5,7 +5,7 @@ A file with broken rows is refused as a whole, with every broken row told at onc
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import msgspec
 
@@ -33,13 +33,13 @@ def read_rows(
 
     Raises:
         RowError: rows are broken or too few; names the file, the rows, what was expected and what was found.
-        FileNotFoundError: there is no such file.
+        OSError: there is no such file, or it cannot be read.
     """
     decoder = msgspec.json.Decoder(row)
     values: list[Value] = []
     faults: list[str] = []
     first_row: dict[str, int] = {}
-    with open(path, "rb") as lines:
+    with _opened(path) as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
@@ -56,6 +56,13 @@ def read_rows(
     if len(values) < min_rows:
         raise RowError(f"expected at least {min_rows} rows; got {len(values)}, in {path}; add rows or name another file")
     return tuple(values)
+
+
+def _opened(path: str | Path) -> BinaryIO:
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise type(error)(f"expected a file of rows, got '{path}': {error.strerror}; name another file") from error
 
 
 def _told(path: str | Path, row: type[msgspec.Struct], faults: list[str]) -> str:

@@ -31,6 +31,13 @@ def test_nothing_is_overwritten(tmp_path, capsys):
     assert [file.name for file in tmp_path.iterdir()] == ["graph.py"]
 
 
+def test_a_folder_that_cannot_be_written_is_told(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["init", "/proc/x"])
+    assert ended.value.code == 2
+    assert "expected a folder to write to, got '/proc/x': No such file or directory, in init" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_what_is_written_passes_its_own_tests(tmp_path):
     """As a user would run them, in a folder with nothing else in it."""

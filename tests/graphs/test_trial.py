@@ -7,7 +7,7 @@ import pytest
 
 from graphs.cli import main
 from graphs.trial import read_turn
-from stages.records import Message, ToolCall
+from stages.records import BadCall, Message, ToolCall
 
 FILE = """
 from stages.envs.custom import CustomEnv, over
@@ -76,6 +76,14 @@ def test_a_script_is_played_and_told_turn_by_turn(folder, capsys, name):
     ]
 
 
+@pytest.mark.slow
+def test_an_environment_of_the_file_plays_in_a_process(folder, capsys):
+    """The process loads the file by its path, as the command line did."""
+    (folder / "housed.py").write_text(FILE + "\nfrom stages.envs.process_env import in_process\nhoused = in_process(of_task)\n")
+    lines = told(capsys, "housed.py:housed", "--agent", "scripted", "--say", "6")
+    assert lines[-1] == "finished; score: reward 1"
+
+
 def test_a_person_types_turns_and_may_leave(folder, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("1\n2\n"))
     lines = told(capsys, "mine.py:Say", "--agent", "human", "--task", "hard")
@@ -127,5 +135,28 @@ def test_what_is_no_environment_is_refused(folder, capsys, arguments, said):
 def test_a_line_is_a_call_only_where_json_follows_a_name():
     assert read_turn('/f {"a": [1]}', 2) == Message("assistant", "", (ToolCall("call-2-0", "f", {"a": [1]}),))
     assert read_turn("/f", 0).calls == (ToolCall("call-0-0", "f", {}),)
-    for text in ("/f [1]", "/f {a}", "plain", "", "/usr/bin is a folder"):
+    for text in ("/", "/ {}", "plain", "", "/usr/bin", "/usr/bin is a folder", "/f and so on"):
         assert read_turn(text, 0) == Message("assistant", text)
+
+
+@pytest.mark.parametrize("arguments", ["{bad", "[1]", '{"a": }', "{" * 9])
+def test_a_call_with_broken_arguments_is_a_slip_and_no_answer(folder, capsys, arguments):
+    """S44: as a model's, and the episode goes on."""
+    problem = f"expected the arguments of double as an object of JSON, got {arguments}"
+    assert read_turn(f"/double {arguments}", 1).calls == (BadCall("call-1-0", problem),)
+    lines = told(capsys, "mine.py:Say", "--agent", "scripted", "--say", f"/double {arguments}", "6")
+    assert lines[2:4] == [f"assistant slips: {problem}", f"tool: error: {problem}"]
+    assert lines[-1] == "finished; score: reward 1"
+
+
+def test_an_option_given_twice_is_refused(folder, capsys):
+    """The second would replace the first without a word."""
+    said = refused(capsys, "mine.py:Say", "--agent", "scripted", "--say", "5", "--say", "6")
+    assert "expected each setting once, got --say 2 times, in try" in said
+    assert "--say A B" in said
+    assert "got --max-turns 2 times, --max_turns 2 times" in refused(capsys, "mine.py:Say", "--max-turns=1", "--max_turns", "2")
+
+
+def test_a_task_file_that_cannot_be_read_is_told(folder, capsys):
+    said = refused(capsys, "mine.py:Say", "--tasks", "nofile.jsonl")
+    assert "expected a file of rows, got 'nofile.jsonl': No such file or directory; name another file" in said

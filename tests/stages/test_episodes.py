@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from decimal import Decimal
 
 import anyio
 import anyio.lowlevel
@@ -16,7 +17,7 @@ from stages.agents.custom import CustomAgent
 from stages.agents.guards import TimeLimits
 from stages.agents.sampling import SamplingConfig
 from stages.agents.tool_agent import ToolAgent
-from stages.envs.environment import Reply
+from stages.envs.environment import Opening, Reply
 from stages.envs.pool import EnvPool
 from stages.envs.tool_env import ToolEnv
 from stages.episodes import Episodes, PromptError, check_tasks
@@ -456,8 +457,8 @@ def test_making_an_environment_has_a_limit_of_its_own():
         (Reply(), "the environment's step: expected one tool message for each of the calls ['call-0-0'], got answers to []"),
         (Reply((Message("tool", "6", call_id="other"),), Status.FINISHED), "the environment's step: expected at most one tool "
          "message for each of the calls ['call-0-0'], got answers to ['other']"),
-        (Reply(end=Status.TIMED_OUT), "the environment's step: expected an end of finished, truncated_turns or None, got "
-         "<Status.TIMED_OUT: 'timed_out'>"),
+        (Reply(end=Status.TIMED_OUT), "the environment's step: expected an end of Status.FINISHED, Status.TRUNCATED_TURNS or "
+         "None, got <Status.TIMED_OUT: 'timed_out'>"),
     ],
 )  # fmt: skip
 def test_junk_of_the_environment_is_its_error(junk, error):
@@ -467,6 +468,47 @@ def test_junk_of_the_environment_is_its_error(junk, error):
 
     episode = failed(ScriptedPolicy(CALL), env=Junk)
     assert (episode.status, episode.error) == (Status.ENVIRONMENT_ERROR, error)
+
+
+@pytest.mark.parametrize(
+    ("where", "junk"),
+    [
+        ("reset", Opening((Message("user", "go"),), None)),
+        ("reset", Opening((Message("user", "go"),), (5,))),
+        ("step", Reply((), "finished")),
+        ("step", Reply(message for message in ())),
+        ("step", Reply((), Status.TRUNCATED_TURNS, 5)),
+        ("score", {"a": np.array([1.0, 2.0])}),
+        ("score", {"a": 10**400}),
+        ("score", {"a": Decimal("sNaN")}),
+    ],
+)
+def test_an_answer_that_cannot_even_be_judged_is_the_environments_error(where, junk):
+    """S7: one bad answer takes down no other episode."""
+
+    async def answer(*args):
+        return junk
+
+    def make():
+        env = Watched()
+        setattr(env, where, answer)
+        return env
+
+    episode = failed(ScriptedPolicy(CALL, ANSWER), env=make)
+    assert episode.status == Status.ENVIRONMENT_ERROR
+    assert episode.error.startswith(f"the environment's {where}: expected")
+
+
+def test_a_call_where_no_tool_is_shown_is_answered_and_the_episode_goes_on():
+    """S44: the environment knows nothing of calls."""
+
+    class Bare(Watched):
+        async def step(self, message):
+            return Reply((Message("user", "7"),)) if message.calls else Reply((), Status.FINISHED)
+
+    episode = run(ScriptedPolicy(CALL, ANSWER), env=lambda: Bare(()))
+    assert episode.status == Status.FINISHED
+    assert [(message.role, message.call_id) for message in episode.messages[2:4]] == [("tool", "call-0-0"), ("user", None)]
 
 
 def test_the_last_observation_of_an_episode_that_the_environment_cut_is_kept():

@@ -81,3 +81,8 @@ def test_an_invalid_call_is_answered_or_ends_the_episode_and_the_task_goes_first
     else:
         assert ending.status is Status.FINISHED
         assert "error: expected one of calculator, got finish" in [message.content for message in transcript.messages]
+
+
+def test_a_finish_call_named_like_a_tool_is_refused():
+    with pytest.raises(ValueError, match="expected a finish call of a name of its own, got 'calculator'"):
+        hold(ToolAgent(finish=FinishTool("calculator")), DONE)

@@ -1,20 +1,24 @@
 """An environment in a process: what crashes or hangs there is replaced, and nothing outlives it."""
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from stages.envs.by_path import load_by_path
 from stages.envs.custom import CustomEnv
 from stages.envs.environment import Opening
 from stages.envs.process_env import ProcessEndedError, ProcessEnv, in_process
-from stages.records import Message, Task
+from stages.records import Message, Task, ToolCall
 from stages.tools.calculator import calculator_tool
+from stages.tools.context import UndeclaredPoolError, tool_context_with
 from stages.tools.tool import BrokenToolError
 
 ROOT = Path(__file__).parents[3]
@@ -161,6 +165,117 @@ def test_it_ends_with_its_children_when_the_parent_is_killed(making, closed):
     parent.stdout.close()
     assert len(processes) == 2
     assert gone(*processes)
+
+
+OWN = """
+import time
+
+from stages.envs.tool_env import ToolEnv
+from stages.tools.function import FunctionTool
+
+
+def long(count: int) -> str:
+    "Gives text."
+    return "x" * count
+
+
+def late(seconds: float) -> str:
+    "Takes its time."
+    time.sleep(seconds)
+    return "late"
+
+
+def make(task):
+    limits = {"pool": "desks", "rate": "starts"}
+    tools = [FunctionTool(long, max_output_tokens=64, **limits), FunctionTool(late, **limits), FunctionTool(other)]
+    return ToolEnv(tools, parallel=True)
+
+
+def other(count: int) -> str:
+    "Not declared."
+    return long(count)
+"""
+
+
+@pytest.fixture
+def own_make(tmp_path):
+    """A function of a file that was loaded by its path, under a name that no import finds."""
+    (tmp_path / "file.py").write_text(OWN)
+    load_by_path({"_loaded_by_path": str(tmp_path / "file.py")})
+    yield sys.modules["_loaded_by_path"].make
+    del sys.modules["_loaded_by_path"]
+
+
+class Desk:
+    """Records what is held; grants all that it knows."""
+
+    def __init__(self):
+        self.held, self.most, self.rows = Counter(), Counter(), []
+
+    @contextlib.asynccontextmanager
+    async def permit(self, needs):
+        if "none" in needs:
+            raise UndeclaredPoolError("expected a pool that is declared, got none")
+        self.held.update(needs)
+        self.most |= self.held
+        try:
+            yield
+        finally:
+            self.held.subtract(needs)
+
+
+@pytest.mark.slow
+def test_tools_in_a_process_have_the_permits_the_counter_and_the_audit_log_of_the_run(own_make):
+    """Text of 200 tokens, a token a character, is cut to 64; two calls side by side hold two units; a step that is cut short
+    holds none any more."""
+
+    def calls(*named):
+        return Message("assistant", "", tuple(ToolCall(f"c{i}", name, args) for i, (name, args) in enumerate(named)))
+
+    async def main():
+        desk, env = Desk(), ProcessEnv(own_make)
+        with tool_context_with(permit=desk.permit, count_tokens=len, audit=desk.rows.append, attempt=3):
+            opening = await env.reset(TASK, KEY)
+            assert opening.tools[0].needs == {"desks": 1, "starts": 1}
+            reply = await env.step(calls(("long", {"count": 200}), ("late", {"seconds": 0.1}), ("other", {"count": 200})))
+            cut, late, other = (message.content for message in reply.messages)
+            assert (len(cut), cut[-18:], late, other) == (64, " [cut: 200 tokens]", "late", "x" * 200)
+            assert (desk.most, +desk.held) == ({"desks": 2, "starts": 2}, {})
+            told = {row["call"]: (row["attempt"], row["tool"], row["outcome"]) for row in desk.rows}
+            assert told["c0"] == (3, "long", "answer")
+            assert len(desk.rows) == len(told) == 3
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(env.step(calls(("late", {"seconds": 60}))), 0.1)
+            assert +desk.held == {}
+        await env.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_a_pool_that_the_graph_lacks_is_told_as_such_out_of_a_process(tmp_path):
+    (tmp_path / "file.py").write_text(OWN.replace('"desks"', '"none"'))
+    load_by_path({"_lacking": str(tmp_path / "file.py")})
+
+    async def main():
+        env = ProcessEnv(sys.modules["_lacking"].make)
+        with tool_context_with(permit=Desk().permit):
+            await env.reset(TASK, KEY)
+            with pytest.raises(UndeclaredPoolError, match="expected a pool that is declared"):
+                await env.step(Message("assistant", "", (ToolCall("c", "long", {"count": 1}),)))
+        await env.close()
+
+    asyncio.run(main())
+    (tmp_path / "file.py").write_text("raise OSError('not today')")
+
+    async def broken():
+        env = ProcessEnv(sys.modules["_lacking"].make)
+        with pytest.raises(OSError, match="not today"):
+            await env.reset(TASK, KEY)
+        await env.close()
+
+    asyncio.run(broken())
+    del sys.modules["_lacking"]
 
 
 @pytest.mark.parametrize("wrap", [ProcessEnv, in_process])
