@@ -23,6 +23,7 @@ from stages.exits import exits_as_errors
 from stages.policy import Policy, PolicyEnded, Sample, SampleRequest
 from stages.records import Message, Status, Task
 from stages.tools.context import UndeclaredPoolError, tool_context_with
+from stages.tools.credentials import blanked
 from stages.tools.tool import BrokenToolError
 
 T = TypeVar("T")
@@ -306,9 +307,9 @@ class GuardedEnvironment:
 
 def _sound(answer: T, problem: str | None, method: str) -> T:
     if problem is not None:
-        raise EpisodeError(Status.ENVIRONMENT_ERROR, f"the environment's {method}: {problem}")
+        raise EpisodeError(Status.ENVIRONMENT_ERROR, blanked(f"the environment's {method}: {problem}"))
     return answer
 
 
 def _told(what: str, error: Exception) -> str:
-    return f"{what} raised {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return f"{what} raised {type(error).__name__}: {' '.join(blanked(str(error)).split())[:300]}"

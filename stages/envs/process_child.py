@@ -14,9 +14,11 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from stages.envs.blanked_env import BlankedEnv
 from stages.envs.environment import Environment, Opening
 from stages.envs.housed import Housed, MakeEnv
 from stages.records import Task
+from stages.tools.credentials import Uses, blanked_errors, uses_into
 from stages.tools.tool import ToolAnswer, failure
 
 
@@ -48,6 +50,8 @@ class _Child:
         self._connection = connection
         self._housed = Housed(make)
         self._env: Environment | None = None
+        # Here, since the parent does not know what is used in this process.
+        self._uses = Uses({})
 
     async def serve(self) -> None:
         asked: asyncio.Queue[tuple[str, tuple[Any, ...]]] = asyncio.Queue()
@@ -57,7 +61,8 @@ class _Child:
         while method != "close":
             method, args = await asked.get()
             try:
-                answer: tuple[str, Any] = ("gave", await self._answer(method, args))
+                with uses_into(self._uses), blanked_errors():
+                    answer: tuple[str, Any] = ("gave", await self._answer(method, args))
             except Exception as error:
                 answer = ("raised", _portable(error))
             self._say(answer)
@@ -86,7 +91,7 @@ class _Child:
 
     async def _reset(self, task: Task, key: tuple[int, int, int, int]) -> Opening:
         if self._env is None:
-            self._env = await self._housed.open(task)
+            self._env = BlankedEnv(await self._housed.open(task))
         opening = await self._env.reset(task, key)
         tools = tuple(ShownTool(tool.name, tool.description, tool.parameters) for tool in opening.tools)
         return msgspec.structs.replace(opening, tools=tools)
