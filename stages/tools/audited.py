@@ -1,4 +1,4 @@
-"""The calls of one episode: each is made once, leaves one audit row, and gives no secret away.
+"""The calls of one episode: each is made once, leaves audit rows of its start and its end, and gives no secret away.
 
 Not the audit log, which is the run's (``audit.py``), and not the rules of what is called, which are the environment's.
 """
@@ -49,6 +49,7 @@ class AuditedCalls:
         uses = Uses(self.secrets)
         outcome, started = "cancelled", anyio.current_time()
         with uses_into(uses), tool_context().span(tool.name, call=call.id):
+            self._told(call, turn, "started", None, ())
             try:
                 answer = await _called(tool, call.arguments, (*self._key, turn, index))
                 outcome = answer.outcome
@@ -66,7 +67,7 @@ class AuditedCalls:
             text = bounded(f"error: {blanked(problem)}", self._max_reply_chars)
         return ToolAnswer(text, "invalid" if outcome == "invalid" else "failed")
 
-    def _told(self, call: ToolCall | BadCall, turn: int, outcome: str, seconds: float, names: Collection[str]) -> None:
+    def _told(self, call: ToolCall | BadCall, turn: int, outcome: str, seconds: float | None, names: Collection[str]) -> None:
         context, (_, birth, member, retry) = tool_context(), self._key
         row: dict[str, Any] = {"task": self._task.id, "birth": birth, "member": member, "retry": retry}
         row |= {"attempt": context.attempt, "turn": turn, "call": call.id}
