@@ -2,7 +2,7 @@
 
 A row says who called what, under which credentials, for how long and with what outcome, never a secret. A call has one when it
 starts and one when it has ended, one that is refused the latter only: so what was under way when a run was killed is known.
-Rows are on disk a moment later; the very last ones of a killed run may be missing, and half a row is cut off when it is resumed.
+Rows are on disk a moment later: a killed run may lack its very last ones, and half a row is cut off when it is resumed.
 """
 
 import datetime
