@@ -68,7 +68,8 @@ class Housed:
             env = await self._outcome()
             if env is not None:
                 self._unclosed = None
-                await env.close()
+                with exits_as_errors():
+                    await env.close()
             self._thread.shutdown()
             await self._thread.ended()
         finally:

@@ -15,7 +15,7 @@ from stages.cancellation import to_the_end
 from stages.envs.environment import Environment, Opening, Reply
 from stages.envs.housed import Housed, MakeEnv
 from stages.records import Message, Task
-from stages.tools.credentials import used_secrets
+from stages.tools.credentials import Uses, blanked_errors, used_secrets, uses_into
 
 _LOG = logging.getLogger("headrace")
 
@@ -103,7 +103,8 @@ class EnvPool:
             raise
 
     async def _throw_away(self, housed: Housed) -> None:
-        with anyio.fail_after(self._close_s):
+        housed.secrets.update(used_secrets())
+        with uses_into(Uses(housed.secrets)), blanked_errors(), anyio.fail_after(self._close_s):
             await housed.close()
 
     async def _wait_for_room(self) -> None:

@@ -12,6 +12,7 @@ from stages.agents.guards import TimeLimits
 from stages.agents.sampling import SamplingConfig
 from stages.agents.tool_agent import ToolAgent
 from stages.envs.custom import CustomEnv, over
+from stages.envs.pool import EnvPool
 from stages.envs.tool_env import ToolEnv
 from stages.episodes import Episodes
 from stages.exits import ExitRaisedError, exits_as_errors
@@ -122,6 +123,18 @@ def test_an_exit_of_a_close_is_told_and_changes_nothing(kind):
     episode = play(lambda: kind("close", SystemExit("bye")))
     assert (episode.status, episode.parts) == (Status.FINISHED, {"reward": 1.0})
     assert episode.error == "closing the environment raised ExitRaisedError: SystemExit: bye"
+
+
+def test_an_exit_of_a_close_in_a_pool_is_logged(caplog):
+    pool = EnvPool(lambda task: LeavingOnLoop("close", SystemExit("bye")), 1)
+
+    async def run():
+        env = await pool.take(Task("t", "2*3"))
+        await env.close()
+        await pool.close()
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+    assert "could not be closed: ExitRaisedError('SystemExit: bye')" in caplog.text
 
 
 class Held:

@@ -143,6 +143,17 @@ def test_an_environment_that_is_used_again_is_still_blanked():
     assert pool.num_made == 1
 
 
+def test_what_a_pool_logs_of_a_close_has_no_secret(caplog):
+    class Closing(Telling):
+        async def close(self):
+            super().close()
+
+    play(EnvPool(lambda task: Closing("close"), 1))
+    assert "an idle environment of a pool could not be closed: RuntimeError" in caplog.text
+    assert "[credential api]" in caplog.text
+    assert not leaks(caplog.text)
+
+
 def test_an_error_of_an_agent_has_no_secret():
     class Judging(CustomAgent):
         async def converse(self, talk):
