@@ -1,7 +1,7 @@
 """The folder of a run: metrics, transcripts, trace, checkpoints and the summary. Watches the graphs and writes what they tell.
 
 ``metrics.jsonl``: a row for each report of a stage. ``episodes.jsonl``: transcripts, up to a bound.
-``summary.json``: once, at the end, whatever the end was. Written elsewhere: ``audit.jsonl``, a row for each tool call, and
+``summary.json``: once, at the end, whatever the end was. Written elsewhere: ``audit.jsonl``, rows of each tool call, and
 ``revoked``, an empty file for each credential that was taken back.
 """
 

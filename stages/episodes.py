@@ -24,6 +24,7 @@ from stages.agents.guards import (
 )
 from stages.agents.sampling import SamplingConfig
 from stages.cancellation import cancel_requested, to_the_end
+from stages.envs.blanked_env import BlankedEnv
 from stages.envs.environment import Environment, opening_messages
 from stages.envs.housed import Housed, MakeEnv
 from stages.envs.pool import EnvPool
@@ -33,6 +34,7 @@ from stages.records import Episode, Message, Status, Task
 from stages.text.chat import Chat, ToolSpec, reply_counter
 from stages.text.transcript import Transcript
 from stages.tools.context import permit_of, set_tool_context
+from stages.tools.credentials import Uses, blanked, blanked_errors, uses_into
 
 
 class Episodes:
@@ -86,6 +88,11 @@ class Episodes:
             asyncio.CancelledError: somebody cancelled this attempt; the environment is closed first.
             LookupError: the graph has no pool of the name, or none that a tool names.
         """
+        # Around all of it: whoever uses a credential on the way, no word of the episode gives it away.
+        with uses_into(Uses({})), blanked_errors():
+            return await self._episode(task, context)
+
+    async def _episode(self, task: Task, context: Context) -> Episode | Failed[Episode]:
         started = anyio.current_time()
         count_tokens = reply_counter(self._chat)
         set_tool_context(permit=permit_of(context), span=context.span, count_tokens=count_tokens, attempt=context.attempt)
@@ -96,7 +103,7 @@ class Episodes:
         try:
             with context.span("setup"):
                 allowed = limit("making the environment", self._limits.setup_s)
-                env = await guarded(housed.open(task), Status.ENVIRONMENT_ERROR, "making the environment", allowed)
+                env = BlankedEnv(await guarded(housed.open(task), Status.ENVIRONMENT_ERROR, "making the environment", allowed))
             status, reason, parts = await self._run(task, context, env, transcript, session)
         except EpisodeError as fault:
             status, reason, parts = fault.status, fault.reason, None
@@ -156,7 +163,7 @@ async def _close(env: Housed, limit_s: float) -> str | None:
     except TimeoutError:
         return f"closing the environment took over {limit_s:g} s"
     except Exception as error:
-        return f"closing the environment raised {type(error).__name__}: {error}"
+        return f"closing the environment raised {type(error).__name__}: {blanked(str(error))}"
     return None
 
 

@@ -24,6 +24,7 @@ from stages.exits import exits_as_errors
 from stages.policy import Policy, PolicyEnded, Sample, SampleRequest
 from stages.records import Message, Status, Task
 from stages.tools.context import UndeclaredPoolError, tool_context_with
+from stages.tools.credentials import blanked
 from stages.tools.tool import BrokenToolError
 
 P = ParamSpec("P")
@@ -315,8 +316,8 @@ def _sound(method: str, check: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     try:
         return check(*args, **kwargs)
     except AnswerError as error:
-        raise EpisodeError(Status.ENVIRONMENT_ERROR, f"the environment's {method}: {error}") from error
+        raise EpisodeError(Status.ENVIRONMENT_ERROR, blanked(f"the environment's {method}: {error}")) from error
 
 
 def _told(what: str, error: Exception) -> str:
-    return f"{what} raised {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return f"{what} raised {type(error).__name__}: {' '.join(blanked(str(error)).split())[:300]}"

@@ -109,6 +109,7 @@ class HostedEnv:
         self._env = env
         self._thread = thread
         self._tools: ToolEnv | None = None
+        self._turn = 0
 
     async def reset(self, task: Task, key: tuple[int, int, int, int]) -> Opening:
         """See ``Environment.reset``.
@@ -116,6 +117,8 @@ class HostedEnv:
         Raises:
             TypeError: it gave none of what a reset may give.
         """
+        self._turn = 0
+        await self._free()
         given = await self._call(self._env.reset, task, key)
         opening = given if isinstance(given, Opening) else Opening(_messages(given, self._env, "reset", "an Opening"))
         if not self._env.tools:
@@ -130,8 +133,9 @@ class HostedEnv:
         Raises:
             TypeError: it gave none of what a step may give.
         """
+        turn, self._turn = self._turn, self._turn + 1
         if self._tools is not None and message.calls:
-            return await self._tools.step(message)
+            return await self._tools.answer(message, turn)
         given = await self._call(self._env.step, message)
         reply = given if isinstance(given, Reply) else Reply(_messages(given, self._env, "step", "a Reply"))
         return _answering(message, reply)
@@ -146,8 +150,12 @@ class HostedEnv:
         try:
             await self._close()
         finally:
-            if self._tools is not None:
-                await self._tools.close()
+            await self._free()
+
+    async def _free(self) -> None:
+        """Close the tools of the episode before."""
+        if self._tools is not None:
+            await self._tools.close()
 
     async def _close(self) -> None:
         if inspect.iscoroutinefunction(self._env.close):

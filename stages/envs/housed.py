@@ -38,6 +38,9 @@ class Housed:
 
     Args:
         make: makes it.
+
+    Attributes:
+        secrets: that it has used in episodes before, with the name of each; kept by a pool.
     """
 
     def __init__(self, make: MakeEnv) -> None:
@@ -49,6 +52,7 @@ class Housed:
         self._lock = threading.Lock()
         self._given_up = False
         self._unclosed: Environment | CustomEnv | None = None
+        self.secrets: dict[str, str] = {}
 
     async def open(self, task: Task) -> Environment:
         """Make the environment. Cancelled, it goes on being made: ``close`` waits for it."""
@@ -64,7 +68,8 @@ class Housed:
             env = await self._outcome()
             if env is not None:
                 self._unclosed = None
-                await env.close()
+                with exits_as_errors():
+                    await env.close()
             self._thread.shutdown()
             await self._thread.ended()
         finally:

@@ -15,6 +15,7 @@ from stages.cancellation import to_the_end
 from stages.envs.environment import Environment, Opening, Reply
 from stages.envs.housed import Housed, MakeEnv
 from stages.records import Message, Task
+from stages.tools.credentials import Uses, blanked_errors, used_secrets, uses_into
 
 _LOG = logging.getLogger("headrace")
 
@@ -64,6 +65,7 @@ class EnvPool:
         except BaseException:
             self._leave()
             raise
+        used_secrets().update(housed.secrets)
         return LentEnv(self, housed, env)
 
     async def close(self) -> None:
@@ -83,6 +85,7 @@ class EnvPool:
             sound: whether it can be used again; otherwise it is closed.
         """
         try:
+            housed.secrets.update(used_secrets())
             if sound:
                 self._idle.append((housed, env))
             else:
@@ -100,7 +103,8 @@ class EnvPool:
             raise
 
     async def _throw_away(self, housed: Housed) -> None:
-        with anyio.fail_after(self._close_s):
+        housed.secrets.update(used_secrets())
+        with uses_into(Uses(housed.secrets)), blanked_errors(), anyio.fail_after(self._close_s):
             await housed.close()
 
     async def _wait_for_room(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from stages.envs.blanked_env import BlankedEnv
 from stages.envs.by_path import load_by_path
 from stages.envs.environment import Environment, Opening
 from stages.envs.housed import Housed, MakeEnv
@@ -22,6 +23,7 @@ from stages.envs.remote_context import RemoteContext
 from stages.envs.shown_tool import ShownTool
 from stages.records import Task
 from stages.tools.context import tool_context_with
+from stages.tools.credentials import Uses, blanked_errors, uses_into
 from stages.tools.tool import needs_of
 
 _Asked = tuple[str, tuple[Any, ...], tuple[int, bool]]
@@ -61,6 +63,8 @@ class _Child:
         self._context = RemoteContext(self._send)
         self._housed = Housed(make)
         self._env: Environment | None = None
+        # Here, since the parent does not know what is used in this process.
+        self._uses = Uses({})
 
     async def serve(self) -> None:
         asked: asyncio.Queue[_Asked] = asyncio.Queue()
@@ -70,7 +74,8 @@ class _Child:
         while method != "close":
             method, args, terms = await asked.get()
             try:
-                answer: tuple[str, Any] = ("gave", await self._answer(method, args, terms))
+                with uses_into(self._uses), blanked_errors():
+                    answer: tuple[str, Any] = ("gave", await self._answer(method, args, terms))
             except Exception as error:
                 answer = ("raised", _portable(error))
             self._say(answer)
@@ -108,7 +113,7 @@ class _Child:
 
     async def _reset(self, task: Task, key: tuple[int, int, int, int]) -> Opening:
         if self._env is None:
-            self._env = await self._housed.open(task)
+            self._env = BlankedEnv(await self._housed.open(task))
         opening = await self._env.reset(task, key)
         tools = tuple(ShownTool(tool.name, tool.description, tool.parameters, dict(needs_of(tool))) for tool in opening.tools)
         return msgspec.structs.replace(opening, tools=tools)

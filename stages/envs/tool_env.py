@@ -2,7 +2,7 @@
 
 It executes nothing that is not a whole, valid call of a tool it has. Calls of one turn run one after another, in the order in
 which the model wrote them, since a later one may count on the effect of an earlier one; those of tools that are declared
-``parallel`` run together with their neighbours of the kind. Each call leaves a row in the audit log.
+``parallel`` run together with their neighbours of the kind. Each call leaves its rows in the audit log.
 """
 
 import itertools
@@ -87,7 +87,18 @@ class ToolEnv:
         Raises:
             BrokenToolError: by a tool whose outcome would say nothing about the policy.
         """
-        turn = len(self._said)
+        return await self.answer(message, len(self._said))
+
+    async def answer(self, message: Message, turn: int) -> Reply:
+        """Answer a turn, as ``step`` does, for an environment that has others answer some of the turns.
+
+        Args:
+            message: the turn.
+            turn: its number in the conversation, from 0; for the audit log, and the random draws of tools.
+
+        Raises:
+            BrokenToolError: see ``step``.
+        """
         self._said.append(message)
         if not message.calls:
             return Reply(end=Status.FINISHED)

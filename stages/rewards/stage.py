@@ -21,6 +21,7 @@ import numpy as np
 from flow import Context, Gathered
 from stages.exits import exits_as_errors
 from stages.records import Episode, Group, Status
+from stages.tools.credentials import Uses, blanked, uses_into
 
 RewardFunction = Callable[[Episode], float | Awaitable[float]]
 """One number for one episode. Sync or async is decided by what the call returns, so any callable object will do."""
@@ -58,11 +59,14 @@ class Rewards:
         if not episode.status.rule.scored:
             return episode
         parts = dict(episode.parts)  # what the environment scored stays beside it
+        secrets = Uses({})
         for name, (function, _) in self._functions.items():
             try:
-                parts[name] = await _call(function, episode)
+                with uses_into(secrets):
+                    parts[name] = await _call(function, episode)
             except Exception as error:
-                problem = f"reward {name!r}: {type(error).__name__}: {error}"
+                with uses_into(secrets):
+                    problem = blanked(f"reward {name!r}: {type(error).__name__}: {error}")
                 return msgspec.structs.replace(
                     episode, status=Status.ENVIRONMENT_ERROR, error=problem, reward=None, parts=parts
                 )
@@ -82,5 +86,5 @@ async def _call(function: RewardFunction, episode: Episode) -> float:
 
 
 def _shown(value: object) -> str:
-    text = f"{type(value).__name__} {value!r}"
+    text = blanked(f"{type(value).__name__} {value!r}")
     return text if len(text) <= 80 else text[:77] + "..."

@@ -1,12 +1,15 @@
-"""The audit log of a run: one row for each tool call, written by a thread so that no disk holds up the loop.
+"""The audit log of a run: what becomes of each tool call, written by a thread so that no disk holds up the loop.
 
-A row says who called what, under which credentials, for how long and with what outcome, never a secret. It is on disk a moment
-after the call, so a killed run has all but its last rows.
+A row says who called what, under which credentials, for how long and with what outcome, never a secret. A call has one when it
+starts and one when it has ended, one that is refused the latter only: so what was under way when a run was killed is known.
+Rows are on disk a moment later: a killed run may lack its very last ones, and half a row is cut off when it is resumed.
 """
 
 import datetime
+import io
 import os
 import queue
+import stat
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +24,8 @@ RUN_FOLDER, RUN_PHASE = "HEADRACE_RUN_FOLDER", "HEADRACE_RUN_PHASE"
 """Variables by which processes that a run starts know it."""
 MAX_WAITING = 10_000
 """Rows that may wait for the disk. A call waits with its row beyond that: none is lost."""
+
+_BLOCK_BYTES = 1 << 16
 
 
 class AuditLog:
@@ -63,8 +68,9 @@ class AuditLog:
     def _write_all(self) -> None:
         try:
             with self._path.open("ab", buffering=0) as file:
+                _cut_half_row(self._path, file.fileno())
                 while (row := self._rows.get()) is not None:
-                    file.write(row)
+                    _write_whole(file, row)
         except OSError as error:
             self._error = error
             while self._rows.get() is not None:
@@ -77,7 +83,31 @@ def inherited_audit(row: Mapping[str, Any]) -> None:
     if run is not None:
         # One write to the end of a file: rows of several processes do not mix.
         with (Path(run) / AUDIT_FILE).open("ab", buffering=0) as file:
-            file.write(_line({"phase": os.environ.get(RUN_PHASE), **row}))
+            _write_whole(file, _line({"phase": os.environ.get(RUN_PHASE), **row}))
+
+
+def _write_whole(file: io.FileIO, row: bytes) -> None:
+    """In one write, but where the disk takes less at once."""
+    while row:
+        row = row[file.write(row) :]
+
+
+def _cut_half_row(path: Path, log: int) -> None:
+    """Cut off a row that a kill has left unfinished: another one behind it would make a line that nobody can read."""
+    if not stat.S_ISREG(os.fstat(log).st_mode):
+        return
+    with path.open("rb") as file:
+        end = whole = file.seek(0, os.SEEK_END)
+        while whole > 0:
+            start = max(0, whole - _BLOCK_BYTES)
+            file.seek(start)
+            found = file.read(whole - start).rfind(b"\n")
+            if found >= 0:
+                whole = start + found + 1
+                break
+            whole = start
+    if whole < end:
+        os.ftruncate(log, whole)
 
 
 def _line(row: Mapping[str, Any]) -> bytes:
@@ -90,8 +120,14 @@ def used_credentials(path: Path) -> set[str]:
     if not path.exists():
         return set()
     with path.open("rb") as file:
-        # The last row of a killed run may be cut.
-        return {name for line in file if line.endswith(b"\n") for name in _CREDENTIALS.decode(line).credentials}
+        return {name for line in file for name in _named(line)}
+
+
+def _named(line: bytes) -> list[str]:
+    try:
+        return _CREDENTIALS.decode(line).credentials
+    except msgspec.DecodeError:  # cut by a kill, or by a disk that was full
+        return []
 
 
 class _Used(msgspec.Struct):

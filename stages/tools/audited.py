@@ -1,4 +1,4 @@
-"""The calls of one episode: each is made once, leaves one audit row, and gives no secret away.
+"""The calls of one episode: each is made once, leaves audit rows of its start and its end, and gives no secret away.
 
 Not the audit log, which is the run's (``audit.py``), and not the rules of what is called, which are the environment's.
 """
@@ -14,7 +14,7 @@ from stages.cancellation import cancel_requested
 from stages.exits import exits_as_errors
 from stages.records import BadCall, Task, ToolCall
 from stages.tools.context import tool_context
-from stages.tools.credentials import Uses, blanked, blanked_errors, uses_into
+from stages.tools.credentials import Uses, blanked, blanked_errors, used_secrets, uses_into
 from stages.tools.tool import BrokenToolError, Tool, ToolAnswer, bounded, failure
 
 MAX_ARGUMENTS_CHARS = 500
@@ -24,7 +24,7 @@ class AuditedCalls:
     """Makes the calls of one episode.
 
     Attributes:
-        secrets: secrets used in the episode so far, by name; blanked out of every answer and error.
+        secrets: secrets used in the episode so far, with the name of each; blanked out of every answer and error.
     """
 
     def __init__(self, task: Task, key: tuple[int, int, int, int], max_reply_chars: int):
@@ -35,7 +35,7 @@ class AuditedCalls:
             key: (seed, birth, member, retry).
             max_reply_chars: longest answer, in characters.
         """
-        self.secrets: dict[str, str] = {}
+        self.secrets = used_secrets()
         self._task = task
         self._key = key
         self._max_reply_chars = max_reply_chars
@@ -49,6 +49,7 @@ class AuditedCalls:
         uses = Uses(self.secrets)
         outcome, started = "cancelled", anyio.current_time()
         with uses_into(uses), tool_context().span(tool.name, call=call.id):
+            self._told(call, turn, "started", None, ())
             try:
                 answer = await _called(tool, call.arguments, (*self._key, turn, index))
                 outcome = answer.outcome
@@ -66,7 +67,7 @@ class AuditedCalls:
             text = bounded(f"error: {blanked(problem)}", self._max_reply_chars)
         return ToolAnswer(text, "invalid" if outcome == "invalid" else "failed")
 
-    def _told(self, call: ToolCall | BadCall, turn: int, outcome: str, seconds: float, names: Collection[str]) -> None:
+    def _told(self, call: ToolCall | BadCall, turn: int, outcome: str, seconds: float | None, names: Collection[str]) -> None:
         context, (_, birth, member, retry) = tool_context(), self._key
         row: dict[str, Any] = {"task": self._task.id, "birth": birth, "member": member, "retry": retry}
         row |= {"attempt": context.attempt, "turn": turn, "call": call.id}
@@ -87,4 +88,4 @@ async def _called(tool: Tool, arguments: Mapping[str, Any], key: tuple[int, ...]
 
 def _of(call: ToolCall) -> dict[str, Any]:
     arguments = blanked(json.dumps(call.arguments, ensure_ascii=False, default=str))
-    return {"tool": bounded(call.name, 64), "arguments": bounded(arguments, MAX_ARGUMENTS_CHARS)}
+    return {"tool": bounded(blanked(call.name), 64), "arguments": bounded(arguments, MAX_ARGUMENTS_CHARS)}

@@ -1,13 +1,15 @@
 """Named secrets for tools: given one by one, shown nowhere, taken back at any time.
 
 A tool is handed the ``Credentials`` it needs and no others, and asks for a secret at each use. They are in no record: their
-``repr`` has names only, they cannot be pickled, and ``ToolEnv`` blanks out of answers and errors every secret that its episode
-has used. A credential is revoked for one run by a file in that run's folder, which is looked for at each use, so that it takes
-effect at once and needs nobody's cooperation. What was derived from a secret, such as a token in base64, is not recognised.
+``repr`` has names only, they cannot be pickled, and the episode stage blanks out of messages and errors every secret that its
+episode has used, also where it is escaped. A credential is revoked for one run by a file in that run's folder, which is looked
+for at each use, so that it takes effect at once and needs nobody's cooperation. What was derived from a secret, such as a token
+in base64, is not recognised.
 """
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import re
@@ -16,6 +18,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote, quote_plus
 
 import anyio
 
@@ -125,7 +128,7 @@ class Credentials:
         secret = self._secrets[name]
         uses = _USES.get(None)
         if uses is not None:
-            uses.secrets[name] = secret
+            uses.secrets[secret] = name
             uses.names.add(name)
         return secret
 
@@ -175,7 +178,7 @@ class Uses:
     """What has been used.
 
     Attributes:
-        secrets: of an episode so far, by name.
+        secrets: of an episode so far, with the name of each. By secret: two tools may know different ones by one name.
         names: of one call of it.
     """
 
@@ -241,9 +244,31 @@ def blanked(text: str) -> str:
     if uses is None or not uses.secrets:
         return text
     # Longest first, since one may lie in another.
-    for name, secret in sorted(uses.secrets.items(), key=lambda item: -len(item[1])):
-        text = text.replace(secret, f"[credential {name}]")
+    written = ((form, name) for secret, name in uses.secrets.items() for form in _forms(secret))
+    for form, name in sorted(written, key=lambda item: -len(item[0])):
+        text = text.replace(form, f"[credential {name}]")
     return text
+
+
+@functools.lru_cache(256)
+def _forms(secret: str) -> frozenset[str]:
+    """The secret as it may stand in a text: plain, in a URL, escaped as by ``repr`` or JSON, and so again, as JSON in JSON."""
+    plain = {secret, quote(secret), quote(secret, safe=""), quote_plus(secret)}
+    once = {form for text in plain for form in _escaped(text)}
+    return frozenset(plain | once | {form for text in once for form in _escaped(text)})
+
+
+def _escaped(text: str) -> set[str]:
+    # Which quotes repr escapes depends on those around the secret.
+    written = {repr(text)[1:-1], ascii(text)[1:-1], repr(f'"{text}')[2:-1], ascii(f'"{text}')[2:-1]}
+    written |= {repr(f"'{text}")[2:-1].removeprefix("'"), ascii(f"'{text}")[2:-1].removeprefix("'")}
+    return written | {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
+
+
+def used_secrets() -> dict[str, str]:
+    """What ``uses_into`` writes down here, to be shared by who writes down more; elsewhere an empty one."""
+    uses = _USES.get(None)
+    return {} if uses is None else uses.secrets
 
 
 @contextlib.contextmanager

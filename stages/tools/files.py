@@ -192,8 +192,10 @@ def _file(top: int, path: str) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _plain(name: str, folder: int) -> Iterator[int]:
-    """Open a plain file in an open folder. Looked at before, since opening a pipe or a device is felt at its other end, and
-    after, since a program may have put another thing in its place.
+    """Open a plain file in an open folder.
+
+    It is looked at before, since opening a pipe or a device is felt at its other end, and after, since a program may have put
+    another thing in its place.
 
     Raises:
         OSError: it is something else, or there is nothing.

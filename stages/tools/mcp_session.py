@@ -115,7 +115,9 @@ class McpSession:
 
         Raises:
             BrokenToolError: it cannot be opened, or not in time.
+            RevokedError: a credential was revoked.
         """
+        self.check_credentials()  # by each episode, whose errors are blanked of what it has used, also where another one opens
         try:
             async with asyncio.timeout(limit_s):
                 await self._settled.wait()

@@ -1,7 +1,7 @@
-"""Runs the Python program that comes on standard input, as if it were ``main.py`` of the current folder. A script, not a module.
+"""Runs the Python program that comes on standard input, as if it were ``main.py`` of the current folder. A script.
 
 ``python.py`` starts it in a sandbox. There is no such file: nothing is written where the programs before have written, and so
-nothing that they left, a link or a pipe of that name, is ever opened. What goes wrong is still told with the lines of the program.
+nothing that they left, a link or a pipe of that name, is ever opened. Errors are told with the lines of the program.
 """
 
 import linecache

@@ -17,7 +17,7 @@ from stages.tools.signature import Signature
 from stages.tools.tool import Tool
 
 PROGRAM = Path(__file__).with_name("program.py")
-"""The script that runs it. The code goes in by a pipe: this process opens nothing that an earlier program could have prepared."""
+"""The script that runs it. The code goes in by a pipe: this process opens nothing that a program has prepared."""
 
 
 class PythonTools:

@@ -26,6 +26,7 @@ ALLOWED = {
     ("checkpoint", "models"): "what a checkpoint holds of a model is what is trained of it",
     ("models", "gguf_file"): "weights lie in the file that the tokenizer lies in",
     ("text", "gguf_file"): "and it is opened once for both",
+    ("rewards", "tools"): "a reward that fails gives no credential away",
     ("rollout", "models"): "the engine runs the model",
     ("train", "batches"): "the step takes the micro-batches that the packer cuts",
     ("train", "checkpoint"): "the trainer saves its arrays",

@@ -88,7 +88,8 @@ def test_any_mixture_of_calls_gets_one_bounded_reply_each_under_its_own_id(turns
         assert max(len(answer.content) for answer in reply.messages) <= 150
     answers = [answer for reply in replies for answer in reply.messages]
     assert sum(answer.content.startswith("7" * 70) for answer in answers) == RAN["good"]
-    assert Counter(row["call"] for row in rows) == Counter(answer.call_id for answer in answers)
+    ended = [row["call"] for row in rows if row["outcome"] != "started"]
+    assert Counter(ended) == Counter(answer.call_id for answer in answers)
     ends = longest_run([kind in ("misfit", "unknown", "bad") or i >= 9 for kinds in turns for i, kind in enumerate(kinds)])
     assert (replies[-1].end is not None) == (ends >= max_invalid)
 

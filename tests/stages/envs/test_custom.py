@@ -12,6 +12,9 @@ from stages.envs.home_thread import HomeThread
 from stages.envs.task_env import TaskEnv
 from stages.records import Message, Status, Task, ToolCall
 from stages.tools.calculator import calculator_tool
+from stages.tools.context import tool_context_with
+from stages.tools.methods import MethodTools
+from stages.tools.tool import ToolAnswer
 
 TASK, KEY = Task("t", "say 6", "6"), (0, 0, 0, 0)
 
@@ -175,3 +178,77 @@ def test_a_plain_close_runs_after_the_step_that_was_given_up():
 
     asyncio.run(main())
     assert order == ["step", "close"]
+
+
+class TalksToo(CustomEnv):
+    """Answers talk itself; its tools answer calls."""
+
+    def __init__(self, seen):
+        self.tools = (Drawn(seen),)
+
+    def reset(self, task, key):
+        return task.prompt
+
+    def step(self, message):
+        return "go on"
+
+
+class Drawn:
+    """A tool that tells the key of its draws."""
+
+    name, description, parameters = "drawn", "Draw.", {"type": "object", "properties": {}}
+
+    def __init__(self, seen):
+        self.seen = seen
+
+    async def call(self, arguments, key):
+        self.seen.append(key)
+        return ToolAnswer("drawn")
+
+
+def test_the_turns_of_calls_are_those_of_the_conversation():
+    """A turn without a call counts too, in the audit log and in what a tool draws."""
+    seen, rows = [], []
+    call, talk = Message("assistant", "", (ToolCall("c0", "drawn", {}),)), Message("assistant", "so")
+
+    async def run():
+        thread = HomeThread()
+        env = hosted(TalksToo(seen), thread)
+        for _ in range(2):  # the second episode begins anew
+            await env.reset(Task("t", "?"), (1, 2, 3, 4))
+            for message in (talk, talk, call, talk, call):
+                await env.step(message)
+        thread.shutdown()
+
+    with tool_context_with(audit=rows.append):
+        asyncio.run(run())
+    assert [row["turn"] for row in rows if row["outcome"] == "answer"] == [2, 4, 2, 4]
+    assert seen == [(1, 2, 3, 4, 2, 0), (1, 2, 3, 4, 4, 0)] * 2
+
+
+def test_tools_of_an_episode_are_closed_when_the_next_begins():
+    opened, closed = [], []
+
+    class Counted:
+        def __init__(self):
+            opened.append(self)
+
+        def ping(self) -> str:
+            """Ping."""
+            return "pong"
+
+        async def close(self):
+            closed.append(self)
+
+    class Again(Coroutines):
+        tools = (MethodTools(Counted),)
+
+    async def run():
+        env = hosted(Again(), HomeThread())
+        for number in range(3):
+            await env.reset(TASK, KEY)
+            assert len(closed) == number
+        await env.close()
+
+    asyncio.run(run())
+    assert closed == opened

@@ -42,6 +42,23 @@ def test_a_row_that_a_kill_has_cut_is_left_out(tmp_path):
     assert used_credentials(tmp_path / "audit.jsonl") == {"mail"}
 
 
+@pytest.mark.parametrize("whole", [0, 1, 3000])
+@pytest.mark.parametrize("half", ['{"credentials": ["sea', '{"credentials": ["' + "s" * 100_000])
+def test_half_a_row_is_cut_off_before_another_one_is_written(tmp_path, whole, half):
+    log = tmp_path / "audit.jsonl"
+    log.write_text('{"credentials": ["mail"], "number": 1}\n' * whole + half)
+    with AuditLog(log) as resumed:
+        resumed.write({"credentials": ["search"]})
+    assert len(rows(log)) == whole + 1
+    assert used_credentials(log) == ({"mail", "search"} if whole else {"search"})
+
+
+def test_a_line_that_nobody_can_read_hides_no_other(tmp_path):
+    """As a log that was resumed after a kill may have one of."""
+    (tmp_path / "audit.jsonl").write_text('{"credentials": ["a"]}\n{"cred{"credentials": ["b"]}\n\n{"credentials": ["c"]}\n')
+    assert used_credentials(tmp_path / "audit.jsonl") == {"a", "c"}
+
+
 def test_a_call_is_not_held_up_by_a_slow_disk(tmp_path):
     """A pipe that nobody reads yet: rows are taken at once, and all arrive once somebody does."""
     os.mkfifo(tmp_path / "audit.jsonl")

@@ -36,7 +36,7 @@ def audited(env, *turns):
     return rows, replies
 
 
-def test_every_call_leaves_an_audit_row():
+def test_every_call_leaves_audit_rows_of_its_start_and_its_end():
     async def fail() -> None:
         """Fail."""
         raise OSError("no")
@@ -55,14 +55,18 @@ def test_every_call_leaves_an_audit_row():
     assert [(row["turn"], row["call"], row["tool"], row["outcome"]) for row in rows] == [
         (0, "c0", None, "invalid"),
         (0, "c1", "erase", "invalid"),
+        (0, "c2", "calculator", "started"),
         (0, "c2", "calculator", "answer"),
+        (0, "c3", "fail", "started"),
         (0, "c3", "fail", "failed"),
+        (1, "c0", "fail", "started"),
         (1, "c0", "fail", "failed"),
     ]
     assert {(row["task"], row["birth"], row["member"], row["retry"], row["attempt"]) for row in rows} == {("t", 2, 3, 4, 2)}
     assert rows[2]["arguments"] == '{"expression": "1+1"}'
     assert len(rows[1]["arguments"]) == 500
-    assert all(row["credentials"] == [] and row["seconds"] >= 0 for row in rows)
+    assert all(row["credentials"] == [] for row in rows)
+    assert all((row["seconds"] is None) == (row["outcome"] == "started") for row in rows)
 
 
 SECRET = "s3cr3t-7c1f"
@@ -94,7 +98,7 @@ def test_a_secret_that_was_used_is_in_no_answer_no_audit_row_and_no_error():
         "200 OK for [credential search]",
         "error: [credential search] [credential search]",
     ]
-    assert [row["credentials"] for row in rows] == [["search"], []]
+    assert [row["credentials"] for row in rows] == [[], ["search"], [], []]
     assert SECRET not in repr(rows)
     with pytest.raises(BrokenToolError, match=r"https://\[credential search\]@host") as broken:
         play(ToolEnv([MethodTools(Searching)]), asking("search"), asking("break_down"))
@@ -128,3 +132,30 @@ def test_a_secret_is_in_no_error_of_an_opening():
 
     with pytest.raises(RuntimeError, match=r"no route to https://\[credential search\]@host"):
         play(ToolEnv([MethodTools(connect, of=Searching)]))
+
+
+def test_a_call_under_way_is_known():
+    """A killed run has no more: the start is told before the tool is asked."""
+    rows, seen = [], []
+
+    async def look() -> str:
+        """Look."""
+        seen.extend(row["outcome"] for row in rows)
+        return "done"
+
+    with tool_context_with(audit=rows.append):
+        play(ToolEnv([FunctionTool(look)]), asking("look"))
+    assert seen == ["started"]
+
+
+def test_a_secret_is_in_no_argument_however_it_is_escaped():
+    keys = Credentials({"pem": 'line1 "q"\nline2'})
+
+    async def use(text: str) -> str:
+        """Use."""
+        raise KeyError(keys.get("pem") + text)
+
+    asked = Message("assistant", "", (ToolCall("c0", "use", {"text": keys.get("pem")}),))
+    rows, replies = audited(ToolEnv([FunctionTool(use)]), asked, asked)
+    assert [reply.messages[0].content for reply in replies] == ["error: '[credential pem][credential pem]'"] * 2
+    assert [row["arguments"] for row in rows[1:]] == ['{"text": "[credential pem]"}'] * 3

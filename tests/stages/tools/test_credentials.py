@@ -124,10 +124,10 @@ def test_uses_are_written_down_also_from_threads():
         KEYS.get("search")
         return uses
 
-    assert asyncio.run(run()) == Uses({"mail": "other"}, {"mail"})
+    assert asyncio.run(run()) == Uses({"other": "mail"}, {"mail"})
 
 
 def test_secrets_are_blanked_the_longest_first():
-    with uses_into(Uses({"short": "abc", "long": "abcdef"})):
+    with uses_into(Uses({"abc": "short", "abcdef": "long"})):
         assert blanked("x abcdef abc") == "x [credential long] [credential short]"
     assert blanked("x abcdef abc") == "x abcdef abc"

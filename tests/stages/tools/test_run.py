@@ -44,7 +44,9 @@ def test_calls_of_a_block_are_told_and_calls_after_it_are_not(tmp_path):
             asyncio.run(one_call("inside"))
         asyncio.run(one_call("outside"))
     rows = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    assert [(row["task"], row["phase"]) for row in rows] == [("inside", "first"), ("inside", "second")]
+    assert [(row["task"], row["phase"], row["outcome"]) for row in rows] == [
+        ("inside", phase, outcome) for phase in ("first", "second") for outcome in ("started", "answer")
+    ]
     assert dict(os.environ) == before
 
 
@@ -58,6 +60,7 @@ def test_a_process_of_the_run_writes_rows_and_heeds_revocations(tmp_path):
         root = Path(__file__).parents[3]
         done = subprocess.run([sys.executable, "-c", ELSEWHERE], cwd=root, capture_output=True, text=True, check=False)
     assert done.stdout == "True False\n", done.stderr
-    (row,) = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    started, row = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     assert (row["task"], row["phase"], row["tool"], row["outcome"]) == ("elsewhere", "grpo", "calculator", "answer")
+    assert started["outcome"] == "started"
     assert keys.get("search") == "s3cr3t"
