@@ -30,7 +30,7 @@ class Rendering:
         special = {
             added.content for added in tokenizer.added_tokens_decoder.values() if added.special and len(added.content) > 1
         }
-        self._special = Letters(special)
+        self._special = Letters(special - _REASONING)
         self._letters = Letters(special | _meant(tokenizer))
         self._begin = begin if begin is not None and tokenizer("x")["input_ids"][:1] == [begin] else None
 
@@ -75,7 +75,7 @@ class Rendering:
     def authored(self, text: str) -> str:
         """A text of who writes the graph, or a demonstration: special tokens spelt out in it are letters.
 
-        Tokens that are not special, such as those around reasoning and calls in some tokenizers, are text that may be meant.
+        Those around reasoning, and tokens that are not special, such as those around calls in many tokenizers, may be meant.
         """
         return self._special.spell(text)
 
@@ -120,7 +120,8 @@ def _meant(tokenizer: "PreTrainedTokenizerFast") -> set[str]:
     """
     template = str(tokenizer.chat_template)
     listed = {added.content for added in tokenizer.added_tokens_decoder.values() if len(added.content.strip()) > 1}
-    return {mark for mark in listed if mark in template or mark in (THINK_OPEN, THINK_CLOSE) or mark[1] + mark[-2] in _BARS}
+    return {mark for mark in listed if mark in template or mark in _REASONING or mark[1] + mark[-2] in _BARS}
 
 
+_REASONING = {THINK_OPEN, THINK_CLOSE}
 _BARS = ("||", "｜｜")

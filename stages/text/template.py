@@ -20,6 +20,7 @@ from stages.text.chat import ToolSpec
 from stages.text.formats.call_format import CallFormat
 from stages.text.formats.scan import THINK_CLOSE, THINK_OPEN
 from stages.text.frame import Frame, learn_calls
+from stages.text.letters import plain
 from stages.text.rendering import Rendering, TemplateRefusal, Written
 from stages.text.rewriting import find_rewrites
 from stages.text.transcript import Transcript
@@ -90,13 +91,13 @@ class TemplateChat:
         if message.role != "assistant":
             raise ValueError(f"expected an assistant message; got role {message.role!r}, in TemplateChat.write; use extend")
         end = self._frame.call_end if message.calls else self._frame.last_end
-        plain = self._writer.plain(message)
+        text = self._writer.plain(message)
         rendered = self._rendered_turn(message, end)
         if rendered is None and self._thinking:
             # The prompt has opened reasoning already.
-            thought = plain.removeprefix(THINK_OPEN).lstrip("\n")
-            plain = thought if THINK_CLOSE in plain else f"{THINK_CLOSE}\n\n{plain}"
-        ids = [*self._rendering.encode(plain), end] if rendered is None else rendered
+            thought = text.removeprefix(THINK_OPEN).lstrip("\n")
+            text = thought if THINK_CLOSE in text else f"{THINK_CLOSE}\n\n{text}"
+        ids = [*self._rendering.encode(text), end] if rendered is None else rendered
         if message.calls and len(self.read(np.array(ids)).calls) != len(message.calls):
             raise ValueError(
                 f"expected a turn whose calls are read back; got {message}, in TemplateChat.write with the format "
@@ -125,9 +126,11 @@ class TemplateChat:
     def fork(self, transcript: Transcript, replies: Sequence[Message], tools: Sequence[ToolSpec]) -> np.ndarray | None:
         """See ``Chat.fork``. A history that the template refuses is appended to.
 
-        Under ``append`` the first difference is logged, once for a chat, and nothing is compared after that.
+        Under ``append`` the first difference is logged, once for a chat, and nothing is compared after that. Until then turns
+        1, 2, 4, 8 and so on are: a difference stays as history grows, and to render it each time would cost its square.
         """
-        if self._history == "append" and self._told:
+        num_turns = len(transcript.turns)
+        if self._history == "append" and (self._told or num_turns & (num_turns - 1)):
             return None
         raw = {index: self._rendering.heard(self._without_stop(ids)) for index, ids in transcript.spoken()}
         try:
@@ -143,7 +146,7 @@ class TemplateChat:
         if self._history == "fork":
             return np.array(ids, np.int32)
         self._told = True
-        _LOG.warning("%s", _drift(goes_on, anew, len(transcript.turns), self._rendering.name))
+        _LOG.warning("%s", _drift(goes_on, anew, num_turns, self._rendering.name))
         return None
 
     def read(self, ids: np.ndarray, turn: int = 0, tools: Sequence[ToolSpec] = ()) -> Message:
@@ -194,12 +197,12 @@ class TemplateChat:
             return None
         stop = len(whole) - whole[::-1].index(end)
         turn = whole[len(opened) : stop]
-        said = parse_calls(self._rendering.decode(turn[:-1]), 0, self.call_format, thinking=self._thinking)
+        content, calls = parse_calls(self._rendering.heard(turn[:-1]), 0, self.call_format, thinking=self._thinking)
         meant = [(call.name, call.arguments) for call in message.calls if isinstance(call, ToolCall)]
         # Where arguments have no types in the text, the names are what can be compared.
-        got = [(call.name, call.arguments) for call in said[1] if isinstance(call, ToolCall)]
+        got = [(call.name, _unspelt(call.arguments)) for call in calls if isinstance(call, ToolCall)]
         same = [c[0] for c in got] == [c[0] for c in meant] and (self.call_format.untyped or got == meant)
-        kept = _squeezed(said[0]).replace(_EMPTY_THOUGHT, "") == _squeezed(message.content).replace(_EMPTY_THOUGHT, "")
+        kept = _squeezed(plain(content)).replace(_EMPTY_THOUGHT, "") == _squeezed(message.content).replace(_EMPTY_THOUGHT, "")
         return turn if same and kept else None
 
     def _folded(self, replies: Sequence[Message]) -> list[int]:
@@ -227,6 +230,10 @@ _EMPTY_THOUGHT = THINK_OPEN + THINK_CLOSE
 
 def _squeezed(text: str) -> str:
     return "".join(text.split())
+
+
+def _unspelt(arguments: Mapping[str, Any]) -> Any:
+    return json.loads(plain(json.dumps(arguments, ensure_ascii=False)))
 
 
 def _function(tool: ToolSpec) -> dict[str, Any]:
