@@ -84,7 +84,8 @@ class TemplateChat:
 
         Where the template writes no begin token and the tokenizer's own rule adds one, it is added once.
         """
-        return np.array(self._opened(messages, {}, tools), np.int32)
+        text = self._opening(messages, {}, tools)
+        return np.array(self._rendering.begun(self._rendering.encode(text)), np.int32)
 
     def write(self, message: Message) -> np.ndarray:
         """See ``Chat.write``: as the template writes the turn, where it keeps all that is said in it."""
@@ -134,12 +135,16 @@ class TemplateChat:
             return None
         raw = {index: self._rendering.heard(self._without_stop(ids)) for index, ids in transcript.spoken()}
         try:
-            ids = self._opened([*transcript.messages, *replies], raw, tools)
+            text = self._opening([*transcript.messages, *replies], raw, tools)
         except ValueError:
             return None
         closed = transcript.last_id in self.stop_ids
         appended = self.extend(replies, closed=closed, said=transcript.messages[-1])
         goes_on = self._rendering.decode(np.concatenate([transcript.row_ids(), appended]))
+        if plain(text) == goes_on:
+            return None
+        # Decoded as the other is, and with its begin token: what is left is a difference.
+        ids = self._rendering.begun(self._rendering.encode(text))
         anew = self._rendering.decode(ids)
         if anew == goes_on:
             return None
@@ -163,16 +168,15 @@ class TemplateChat:
     def _without_stop(self, ids: np.ndarray) -> np.ndarray:
         return ids[:-1] if len(ids) and int(ids[-1]) in self.stop_ids else ids
 
-    def _opened(self, messages: Sequence[Message], raw: Mapping[int, str], tools: Sequence[ToolSpec]) -> list[int]:
+    def _opening(self, messages: Sequence[Message], raw: Mapping[int, str], tools: Sequence[ToolSpec]) -> str:
         specs = [{"type": "function", "function": self._writer.letters(_function(tool))} for tool in tools]
         try:
-            text = self._whole(messages, raw, specs, join=False)
+            return self._whole(messages, raw, specs, join=False)
         except TemplateRefusal as error:
             try:
-                text = self._whole(messages, raw, specs, join=True)
+                return self._whole(messages, raw, specs, join=True)
             except TemplateRefusal:
                 raise self._refused("messages", messages, error, "rewrite the messages, or use another template") from error
-        return self._rendering.begun(self._rendering.encode(text))
 
     def _whole(self, messages: Sequence[Message], raw: Mapping[int, str], specs: Sequence[Any], *, join: bool) -> str:
         written = self._writer.history(messages, raw, fold=not self._frame.knows_tools, join=join)
