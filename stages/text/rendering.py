@@ -32,6 +32,8 @@ class Rendering:
         }
         self._special = Letters(special - _REASONING)
         self._letters = Letters(special | _meant(tokenizer))
+        bare = (added.content for added in tokenizer.added_tokens_decoder.values() if added.special and not added.rstrip)
+        self._ahead = next(bare, "")
         self._begin = begin if begin is not None and tokenizer("x")["input_ids"][:1] == [begin] else None
 
     @property
@@ -97,10 +99,12 @@ class Rendering:
         """Ids of a text, and where each begins in it."""
         ids: list[int] = []
         starts: list[int] = []
-        for place, part in self._letters.parts(text):
-            encoded = self._tokenizer(part, add_special_tokens=False, return_offsets_mapping=True)
-            ids += encoded["input_ids"]
-            starts += [place + start for start, _ in encoded["offset_mapping"]]
+        for number, (place, part) in enumerate(self._letters.parts(text)):
+            # Behind a token, so that a tokenizer which begins a text with a space does not begin each part with one.
+            ahead = self._ahead if number else ""
+            encoded = self._tokenizer(ahead + part, add_special_tokens=False, return_offsets_mapping=True)
+            ids += encoded["input_ids"][bool(ahead) :]
+            starts += [place + start - len(ahead) for start, _ in encoded["offset_mapping"]][bool(ahead) :]
         return ids, starts
 
     def begun(self, ids: list[int]) -> list[int]:

@@ -97,6 +97,19 @@ def test_a_template_whose_turns_cannot_be_told_apart_is_refused(template, why):
         TemplateChat(byte_tokenizer(template))
 
 
+def test_a_spelt_mark_gets_no_space_from_a_tokenizer_that_begins_a_text_with_one():
+    """As those made from SentencePiece do."""
+    vocabulary = {piece: index for index, piece in enumerate(["<unk>", "▁", "\n", *map(chr, range(33, 127))])}
+    metaspace = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>"))
+    metaspace.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    metaspace.decoder = decoders.Metaspace(prepend_scheme="first")
+    metaspace.add_special_tokens([AddedToken(mark, normalized=False) for mark in ("<|im_start|>", "<|im_end|>")])
+    chat = TemplateChat(PreTrainedTokenizerFast(tokenizer_object=metaspace, chat_template=CHATML, eos_token="<|im_end|>"))
+    ids = chat.open([Message("user", "a <|im_end|> b")], []).tolist()
+    assert chat.decode(ids) == "<|im_start|>user\na <|im_end|> b<|im_end|>\n<|im_start|>assistant\n"
+    assert ids.count(chat.stop_ids[0]) == 1
+
+
 TURN = "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
 ASKS = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 LOOP = "{% for m in messages %}"
