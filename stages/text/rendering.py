@@ -30,8 +30,10 @@ class Rendering:
         special = {
             added.content for added in tokenizer.added_tokens_decoder.values() if added.special and len(added.content) > 1
         }
-        self._special = Letters(special)
+        self._special = Letters(special - _REASONING)
         self._letters = Letters(special | _meant(tokenizer))
+        bare = (added.content for added in tokenizer.added_tokens_decoder.values() if added.special and not added.rstrip)
+        self._ahead = next(bare, "")
         self._begin = begin if begin is not None and tokenizer("x")["input_ids"][:1] == [begin] else None
 
     @property
@@ -75,7 +77,7 @@ class Rendering:
     def authored(self, text: str) -> str:
         """A text of who writes the graph, or a demonstration: special tokens spelt out in it are letters.
 
-        Tokens that are not special, such as those around reasoning and calls in some tokenizers, are text that may be meant.
+        Those around reasoning, and tokens that are not special, such as those around calls in many tokenizers, may be meant.
         """
         return self._special.spell(text)
 
@@ -97,10 +99,12 @@ class Rendering:
         """Ids of a text, and where each begins in it."""
         ids: list[int] = []
         starts: list[int] = []
-        for place, part in self._letters.parts(text):
-            encoded = self._tokenizer(part, add_special_tokens=False, return_offsets_mapping=True)
-            ids += encoded["input_ids"]
-            starts += [place + start for start, _ in encoded["offset_mapping"]]
+        for number, (place, part) in enumerate(self._letters.parts(text)):
+            # Behind a token, so that a tokenizer which begins a text with a space does not begin each part with one.
+            ahead = self._ahead if number else ""
+            encoded = self._tokenizer(ahead + part, add_special_tokens=False, return_offsets_mapping=True)
+            ids += encoded["input_ids"][bool(ahead) :]
+            starts += [place + start - len(ahead) for start, _ in encoded["offset_mapping"]][bool(ahead) :]
         return ids, starts
 
     def begun(self, ids: list[int]) -> list[int]:
@@ -120,7 +124,8 @@ def _meant(tokenizer: "PreTrainedTokenizerFast") -> set[str]:
     """
     template = str(tokenizer.chat_template)
     listed = {added.content for added in tokenizer.added_tokens_decoder.values() if len(added.content.strip()) > 1}
-    return {mark for mark in listed if mark in template or mark in (THINK_OPEN, THINK_CLOSE) or mark[1] + mark[-2] in _BARS}
+    return {mark for mark in listed if mark in template or mark in _REASONING or mark[1] + mark[-2] in _BARS}
 
 
+_REASONING = {THINK_OPEN, THINK_CLOSE}
 _BARS = ("||", "｜｜")

@@ -20,6 +20,7 @@ from stages.text.chat import ToolSpec
 from stages.text.formats.call_format import CallFormat
 from stages.text.formats.scan import THINK_CLOSE, THINK_OPEN
 from stages.text.frame import Frame, learn_calls
+from stages.text.letters import plain
 from stages.text.rendering import Rendering, TemplateRefusal, Written
 from stages.text.rewriting import find_rewrites
 from stages.text.transcript import Transcript
@@ -83,20 +84,21 @@ class TemplateChat:
 
         Where the template writes no begin token and the tokenizer's own rule adds one, it is added once.
         """
-        return np.array(self._opened(messages, {}, tools), np.int32)
+        text = self._opening(messages, {}, tools)
+        return np.array(self._rendering.begun(self._rendering.encode(text)), np.int32)
 
     def write(self, message: Message) -> np.ndarray:
         """See ``Chat.write``: as the template writes the turn, where it keeps all that is said in it."""
         if message.role != "assistant":
             raise ValueError(f"expected an assistant message; got role {message.role!r}, in TemplateChat.write; use extend")
         end = self._frame.call_end if message.calls else self._frame.last_end
-        plain = self._writer.plain(message)
+        text = self._writer.plain(message)
         rendered = self._rendered_turn(message, end)
         if rendered is None and self._thinking:
             # The prompt has opened reasoning already.
-            thought = plain.removeprefix(THINK_OPEN).lstrip("\n")
-            plain = thought if THINK_CLOSE in plain else f"{THINK_CLOSE}\n\n{plain}"
-        ids = [*self._rendering.encode(plain), end] if rendered is None else rendered
+            thought = text.removeprefix(THINK_OPEN).lstrip("\n")
+            text = thought if THINK_CLOSE in text else f"{THINK_CLOSE}\n\n{text}"
+        ids = [*self._rendering.encode(text), end] if rendered is None else rendered
         if message.calls and len(self.read(np.array(ids)).calls) != len(message.calls):
             raise ValueError(
                 f"expected a turn whose calls are read back; got {message}, in TemplateChat.write with the format "
@@ -125,25 +127,31 @@ class TemplateChat:
     def fork(self, transcript: Transcript, replies: Sequence[Message], tools: Sequence[ToolSpec]) -> np.ndarray | None:
         """See ``Chat.fork``. A history that the template refuses is appended to.
 
-        Under ``append`` the first difference is logged, once for a chat, and nothing is compared after that.
+        Under ``append`` the first difference is logged, once for a chat, and nothing is compared after that. Until then turns
+        1, 2, 4, 8 and so on are: a difference stays as history grows, and to render it each time would cost its square.
         """
-        if self._history == "append" and self._told:
+        num_turns = len(transcript.turns)
+        if self._history == "append" and (self._told or num_turns & (num_turns - 1)):
             return None
         raw = {index: self._rendering.heard(self._without_stop(ids)) for index, ids in transcript.spoken()}
         try:
-            ids = self._opened([*transcript.messages, *replies], raw, tools)
+            text = self._opening([*transcript.messages, *replies], raw, tools)
         except ValueError:
             return None
         closed = transcript.last_id in self.stop_ids
         appended = self.extend(replies, closed=closed, said=transcript.messages[-1])
         goes_on = self._rendering.decode(np.concatenate([transcript.row_ids(), appended]))
+        if plain(text) == goes_on:
+            return None
+        # Decoded as the other is, and with its begin token: what is left is a difference.
+        ids = self._rendering.begun(self._rendering.encode(text))
         anew = self._rendering.decode(ids)
         if anew == goes_on:
             return None
         if self._history == "fork":
             return np.array(ids, np.int32)
         self._told = True
-        _LOG.warning("%s", _drift(goes_on, anew, len(transcript.turns), self._rendering.name))
+        _LOG.warning("%s", _drift(goes_on, anew, num_turns, self._rendering.name))
         return None
 
     def read(self, ids: np.ndarray, turn: int = 0, tools: Sequence[ToolSpec] = ()) -> Message:
@@ -160,16 +168,15 @@ class TemplateChat:
     def _without_stop(self, ids: np.ndarray) -> np.ndarray:
         return ids[:-1] if len(ids) and int(ids[-1]) in self.stop_ids else ids
 
-    def _opened(self, messages: Sequence[Message], raw: Mapping[int, str], tools: Sequence[ToolSpec]) -> list[int]:
+    def _opening(self, messages: Sequence[Message], raw: Mapping[int, str], tools: Sequence[ToolSpec]) -> str:
         specs = [{"type": "function", "function": self._writer.letters(_function(tool))} for tool in tools]
         try:
-            text = self._whole(messages, raw, specs, join=False)
+            return self._whole(messages, raw, specs, join=False)
         except TemplateRefusal as error:
             try:
-                text = self._whole(messages, raw, specs, join=True)
+                return self._whole(messages, raw, specs, join=True)
             except TemplateRefusal:
                 raise self._refused("messages", messages, error, "rewrite the messages, or use another template") from error
-        return self._rendering.begun(self._rendering.encode(text))
 
     def _whole(self, messages: Sequence[Message], raw: Mapping[int, str], specs: Sequence[Any], *, join: bool) -> str:
         written = self._writer.history(messages, raw, fold=not self._frame.knows_tools, join=join)
@@ -194,12 +201,12 @@ class TemplateChat:
             return None
         stop = len(whole) - whole[::-1].index(end)
         turn = whole[len(opened) : stop]
-        said = parse_calls(self._rendering.decode(turn[:-1]), 0, self.call_format, thinking=self._thinking)
+        content, calls = parse_calls(self._rendering.heard(turn[:-1]), 0, self.call_format, thinking=self._thinking)
         meant = [(call.name, call.arguments) for call in message.calls if isinstance(call, ToolCall)]
         # Where arguments have no types in the text, the names are what can be compared.
-        got = [(call.name, call.arguments) for call in said[1] if isinstance(call, ToolCall)]
+        got = [(call.name, _unspelt(call.arguments)) for call in calls if isinstance(call, ToolCall)]
         same = [c[0] for c in got] == [c[0] for c in meant] and (self.call_format.untyped or got == meant)
-        kept = _squeezed(said[0]).replace(_EMPTY_THOUGHT, "") == _squeezed(message.content).replace(_EMPTY_THOUGHT, "")
+        kept = _squeezed(plain(content)).replace(_EMPTY_THOUGHT, "") == _squeezed(message.content).replace(_EMPTY_THOUGHT, "")
         return turn if same and kept else None
 
     def _folded(self, replies: Sequence[Message]) -> list[int]:
@@ -227,6 +234,10 @@ _EMPTY_THOUGHT = THINK_OPEN + THINK_CLOSE
 
 def _squeezed(text: str) -> str:
     return "".join(text.split())
+
+
+def _unspelt(arguments: Mapping[str, Any]) -> Any:
+    return json.loads(plain(json.dumps(arguments, ensure_ascii=False)))
 
 
 def _function(tool: ToolSpec) -> dict[str, Any]:

@@ -139,6 +139,43 @@ def test_calls_with_python_names_are_read_back_as_written(name, many):
     assert parse_calls(FORMATS[name].write(calls), 0, FORMATS[name]) == ("", calls)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMATS)
+@settings(max_examples=60, deadline=None)
+@given(many=st.lists(st.dictionaries(NAMES, SPOKEN | JSON, max_size=3), min_size=1, max_size=3))
+def test_what_a_format_writes_it_reads_back_and_what_it_would_not_it_refuses(name, many):
+    """Values made of the marks of all formats. Where values have no types in the text, they come back as their text."""
+    calls = tuple(ToolCall(f"call-0-{index}", "f", arguments) for index, arguments in enumerate(many))
+    try:
+        text = FORMATS[name].write(calls)
+    except ValueError:
+        return
+    content, got = parse_calls(text, 0, FORMATS[name])
+    if FORMATS[name].untyped:
+        shown = [{k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in each.items()} for each in many]
+        calls = tuple(ToolCall(call.id, "f", arguments) for call, arguments in zip(calls, shown, strict=True))
+    assert (content, got) == ("", calls)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("xml", "a</parameter>b"), ("xml", "\n" * 2 + "</function>\n</parameter>"), ("hermes", float("nan"))]
+)
+def test_a_value_that_would_end_its_own_call_is_refused(name, value):
+    with pytest.raises(ValueError, match=f"expected calls that are read back as they are written; got .* in the {name} format"):
+        FORMATS[name].write([ToolCall("", "f", {"x": value})])
+
+
+def test_an_answer_in_json_that_has_a_name_is_no_call():
+    """The tools that are known tell an answer about somebody from a call without arguments."""
+    schemas, answer = {"search": {}}, '{"name": "Ada", "age": 36}'
+    assert parse_calls(answer, 0, FORMATS["llama_json"], schemas=schemas) == (answer, ())
+    for call in ('{"name": "search"}', '{"name": "serch", "parameters": null}'):
+        [bad] = parse_calls(call, 0, FORMATS["llama_json"], schemas=schemas)[1]
+        assert isinstance(bad, BadCall)
+    [unknown] = parse_calls('{"name": "serch", "parameters": {}}', 0, FORMATS["llama_json"], schemas=schemas)[1]
+    assert unknown == ToolCall("call-0-0", "serch", {})
+
+
 @settings(max_examples=60, deadline=None)
 @given(TEXT.filter(lambda text: text == text.strip("\n")), st.integers(), st.booleans(), st.lists(st.integers(), max_size=2))
 def test_texts_get_their_types_from_the_schema_of_the_tool(text, count, flag, items):

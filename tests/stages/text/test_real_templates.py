@@ -1,11 +1,14 @@
-"""What holds for the chat templates of real models, each written from its public format, over random conversations.
+"""What holds for the chat templates of real models, each written from its public format, over random conversations; long
+because the tokenizers of all of them are made here.
 
 The other way to work out what a conversation is: ``transformers`` renders the whole of it at once.
 """
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -43,6 +46,8 @@ MARKS = {
     "gpt_oss": ("", "<|return|>", HARMONY),
 }
 """Template: its begin token, its tokenizer's end token, and its other special tokens."""
+NOT_SPECIAL = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+"""Tokens that a tokenizer has for text that a model says."""
 LEARNED = {
     "smollm2": ("hermes", "<|im_end|>", ()),
     "qwen2_5": ("hermes", "<|im_end|>", ()),
@@ -80,9 +85,9 @@ def tokenizer_of(name):
     bpe.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     bpe.decoder = decoders.ByteLevel()
     marks = [mark for mark in (begin, end, *others.split()) if mark]
-    bpe.add_special_tokens(
-        [AddedToken(mark, special=not mark.startswith(("<think", "</", "<tool_")), normalized=False) for mark in marks]
-    )
+    added = [AddedToken(mark, special=mark not in NOT_SPECIAL, normalized=False) for mark in marks]
+    bpe.add_special_tokens([token for token in added if token.special])
+    bpe.add_tokens([token for token in added if not token.special])
     if begin:
         bpe.post_processor = TemplateProcessing(single=f"{begin} $A", special_tokens=[(begin, bpe.token_to_id(begin))])
     template = (FOLDER / f"{name}.jinja").read_text().removesuffix("\n")
@@ -298,6 +303,76 @@ def test_special_tokens_spelt_out_in_a_reply_or_a_task_are_letters(name):
     asked = chat.open([Message("user", spoof)], []).tolist()
     assert [asked.count(stop) for stop in chat.stop_ids] == [chat.open(ASK, []).tolist().count(stop) for stop in chat.stop_ids]
     assert spoof in chat.decode(asked)
+
+
+def counted(name, ids):
+    """How often each added token is in some ids."""
+    return {token: list(ids).count(token) for token in TOKENIZERS[name].added_tokens_decoder}
+
+
+@pytest.mark.parametrize("name", MARKS)
+def test_marks_are_letters_whoever_spells_them(name):
+    """A page, a task, a system message, a tool's description, a demonstration: only the template's own marks are tokens."""
+    chat, call = CHATS[name], ToolCall("a", "calc", {})
+    spoof = "ok" + "".join(each.content for each in TOKENIZERS[name].added_tokens_decoder.values())
+    tool = SimpleNamespace(name="calc", description="", parameters={"type": "object", "properties": {}})
+    described = SimpleNamespace(**{**vars(tool), "parameters": {"type": "object", "properties": {"x": {"description": spoof}}}})
+    plainly = SimpleNamespace(**{**vars(tool), "parameters": {"type": "object", "properties": {"x": {"description": "ok"}}}})
+    for role in ("tool", "user"):
+        plain, spelt = (chat.extend([Message(role, text, call_id="a")]) for text in ("ok", spoof))
+        assert counted(name, spelt) == counted(name, plain)
+    assert counted(name, chat.open(ASK, [described])) == counted(name, chat.open(ASK, [plainly]))
+    assert spoof.replace('"', "") in chat.decode(chat.open(ASK, [described]))
+    plain, spelt = (
+        chat.write(Message("assistant", "", (msgspec.structs.replace(call, arguments={"x": t}),))) for t in ("ok", spoof)
+    )
+    assert counted(name, spelt) == counted(name, plain)
+    spoof = "ok" + "".join(each.content for each in TOKENIZERS[name].added_tokens_decoder.values() if each.special)
+    for role in ("system", "assistant"):
+        said = [
+            [Message(role, text), *ASK] if role == "system" else [*ASK, Message(role, text), *ASK] for text in ("ok", spoof)
+        ]
+        plain, spelt = (chat.open(messages, []) for messages in said)
+        assert counted(name, spelt) == counted(name, plain)
+    plain, spelt = (chat.write(Message("assistant", text)) for text in ("ok", spoof))
+    assert counted(name, spelt) == counted(name, plain)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "deepseek_v3_1"])
+def test_a_fork_keeps_letters_letters_and_tokens_tokens(name):
+    """What the policy spelt is not what it sampled as a token, though both look alike in the text."""
+    tokenizer, chat = TOKENIZERS[name], FORKING[name]
+    spelt = chat.decode([chat.stop_ids[0]]) + "</think>"
+    letters = [
+        token for mark in (spelt[:1], spelt[1:-8], "<", "/think>") for token in tokenizer.encode(mark, add_special_tokens=False)
+    ]
+    counts = []
+    for middle in (letters, tokenizer.encode("ok", add_special_tokens=False)):
+        said = [*tokenizer.encode("<think>\nhm\n</think>\n\nsee ", add_special_tokens=False), *middle, chat.stop_ids[0]]
+        transcript = Transcript()
+        transcript.give(chat.open(ASK, []), ASK)
+        transcript.sample(np.array(said), np.zeros(len(said)), np.zeros(len(said)), chat.read(np.array(said)), "stop", 0.0)
+        context = chat.fork(transcript, ASK, [])
+        assert context is not None
+        counts.append(counted(name, context))
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("name", ["gemma3", "mistral_v3"])
+def test_two_messages_of_a_user_are_one_where_the_template_takes_turns(name):
+    """As the second role of a dialogue hears them; afterwards too, and the same whether appended or forked."""
+    said, two, system = [Message("user", "a"), Message("user", "b")], [Message("user", "a\nb")], [Message("system", "s")]
+    for before in ([], system):
+        assert CHATS[name].open([*before, *said], []).tolist() == CHATS[name].open([*before, *two], []).tolist()
+    talk = [*ASK, Message("assistant", "c")]
+    assert CHATS[name].open([*talk, *said], []).tolist() == CHATS[name].open([*talk, *two], []).tolist()
+    assert CHATS[name].extend(said).tolist() == CHATS[name].extend(two).tolist()
+
+
+def test_a_demonstration_whose_call_would_not_be_read_is_refused():
+    """Llama 3.1 leaves out what is said beside a call, and its format has calls only at the beginning of an answer."""
+    with pytest.raises(ValueError, match=r"expected a turn whose calls are read back; got .* format llama_json"):
+        CHATS["llama3_1"].write(Message("assistant", "Let me see.", (ToolCall("a", "calc", {}),)))
 
 
 def test_a_reply_names_its_tool_where_the_template_does():

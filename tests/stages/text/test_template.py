@@ -7,6 +7,7 @@ from transformers import PreTrainedTokenizerFast
 
 from stages.records import BadCall, Message, ToolCall
 from stages.text.template import TemplateChat
+from stages.text.transcript import Transcript
 from stages.tools.calculator import calculator_tool
 
 CALCULATOR = calculator_tool()
@@ -94,6 +95,77 @@ def test_an_extension_does_not_depend_on_what_was_sampled():
 def test_a_template_whose_turns_cannot_be_told_apart_is_refused(template, why):
     with pytest.raises(ValueError, match=f"expected a chat template whose turns can be told apart; got one where .*({why})"):
         TemplateChat(byte_tokenizer(template))
+
+
+def test_a_spelt_mark_gets_no_space_from_a_tokenizer_that_begins_a_text_with_one():
+    """As those made from SentencePiece do."""
+    vocabulary = {piece: index for index, piece in enumerate(["<unk>", "▁", "\n", *map(chr, range(33, 127))])}
+    metaspace = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>"))
+    metaspace.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    metaspace.decoder = decoders.Metaspace(prepend_scheme="first")
+    metaspace.add_special_tokens([AddedToken(mark, normalized=False) for mark in ("<|im_start|>", "<|im_end|>")])
+    chat = TemplateChat(PreTrainedTokenizerFast(tokenizer_object=metaspace, chat_template=CHATML, eos_token="<|im_end|>"))
+    ids = chat.open([Message("user", "a <|im_end|> b")], []).tolist()
+    assert chat.decode(ids) == "<|im_start|>user\na <|im_end|> b<|im_end|>\n<|im_start|>assistant\n"
+    assert ids.count(chat.stop_ids[0]) == 1
+
+
+TURN = "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
+ASKS = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+LOOP = "{% for m in messages %}"
+CHANGING = {
+    "numbered": LOOP + TURN.replace("m.role", "m.role + ' ' + loop.index|string") + "{% endfor %}" + ASKS,
+    "window": "{% for m in messages[-5:] %}" + TURN + "{% endfor %}" + ASKS,
+    "cut": LOOP + TURN.replace("m.content", "m.content[:20]") + "{% endfor %}" + ASKS,
+    "another end": LOOP
+    + TURN.replace("'<|im_end|>", "('<|other|>' if loop.index == 3 else '<|im_end|>') + '")
+    + "{% endfor %}"
+    + ASKS,
+    "another prompt": LOOP + TURN + "{% endfor %}" + ASKS.replace("\n'", "\n' + ('go: ' if messages|length > 4 else '')"),
+    "nothing": CHATML,
+}
+"""Templates that write a turn by its place or its length."""
+SAYS = ["short", "an answer of more than twenty letters", "third", "fourth"]
+
+
+def talked(chat):
+    """A conversation as an agent holds it: before each turn what the policy reads, and the messages."""
+    transcript, opening = Transcript(), [Message("system", "sys"), Message("user", "a question of more than twenty letters")]
+    transcript.give(chat.open(opening, []), opening)
+    read = [(chat.decode(transcript.row_ids()), len(opening))]
+    for text in SAYS:
+        said, replies = Message("assistant", text), [Message("user", "go on")]
+        ids = np.array([*byte_tokenizer(CHATML).encode(text, add_special_tokens=False), chat.stop_ids[0]])
+        transcript.sample(ids, np.zeros(len(ids)), np.zeros(len(ids)), said, "stop", 0.0)
+        anew = chat.fork(transcript, replies, [])
+        if anew is None:
+            transcript.give(chat.extend(replies, said=said), replies)
+        else:
+            transcript.fork(anew, replies)
+        read.append((chat.decode(transcript.row_ids()), len(transcript.messages)))
+    return read, transcript.messages
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_a_chat_that_forks_compares_whatever_was_probed(name):
+    """The other way to work it out: ``transformers`` renders the messages before each turn."""
+    tokenizer = byte_tokenizer(CHANGING[name])
+    read, messages = talked(TemplateChat(tokenizer, history="fork"))
+    written = [{"role": message.role, "content": message.content} for message in messages]
+    assert [text for text, _ in read] == [
+        tokenizer.apply_chat_template(written[:count], add_generation_prompt=True, tokenize=False) for _, count in read
+    ]
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_a_chat_that_appends_says_once_that_its_template_would_write_otherwise(name, caplog):
+    chat = TemplateChat(byte_tokenizer(CHANGING[name]))
+    talked(chat)
+    talked(chat)
+    told = [record.getMessage() for record in caplog.records if record.name == "stages.text.template"]
+    assert len(told) == (name != "nothing")
+    assert chat.rewrites == (() if name == "nothing" else ("turns",))
+    assert all("expected a conversation that only grows; got " in text and 'set history="fork"' in text for text in told)
 
 
 def test_messages_that_the_template_refuses_are_told():
