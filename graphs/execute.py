@@ -20,6 +20,7 @@ from graphs.run_folder import RunFolder
 from graphs.summary import of_phase
 from graphs.versions import versions
 from graphs.view import View
+from stages.agents.tool_agent import ToolAgent
 from stages.episodes import check_tasks
 from stages.tools.run import tools_of_run
 
@@ -54,6 +55,8 @@ def check_parts(program: Program) -> None:
     for phase in program.phases:
         phase.check()
     if parts is not None:
+        if isinstance(parts.agent, ToolAgent):
+            parts.agent.shown(parts.tools)
         for tasks in (parts.train, parts.heldout):
             check_tasks(tasks, parts.chat, parts.tools, parts.engine.context_length, opening=parts.opening)
 

@@ -19,6 +19,7 @@ from typing import Any
 from .._context import Context
 from .._errors import WorkerDied
 from .._park import outlast
+from ..by_path import loaded_by_path
 from .clerk import Clerk, OnMark
 from .codec import Codec, unpack_outcome
 from .errors import unpack
@@ -169,7 +170,8 @@ class Child:
         self._watching = asyncio.get_running_loop().create_task(self._watch(self._process))
         await asyncio.get_running_loop().create_unix_connection(lambda: self._link, sock=ours)
         main = describe_main(self._job.payload)
-        self._say(Setup(self._job.node, sys.argv, main, self._job.on_mark is not None), self._job.payload)
+        files = loaded_by_path(self._job.payload)
+        self._say(Setup(self._job.node, sys.argv, main, files, self._job.on_mark is not None), self._job.payload)
 
     async def _watch(self, process: Process) -> None:
         """Wait for the end of it, whoever brings it about, and clear up."""

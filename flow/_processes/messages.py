@@ -33,6 +33,7 @@ class Setup(Message, frozen=True, tag=0):
     node: str
     arguments: list[str]
     main: dict[str, str]
+    files: dict[str, str]
     marks: bool
 
 

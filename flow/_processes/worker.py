@@ -20,6 +20,7 @@ from typing import Any, NoReturn, cast
 
 from .._context import Context
 from .._core.item import Item
+from ..by_path import load_by_path
 from .codec import Codec, optional, pack_outcome
 from .desk import ChildDesk
 from .errors import pack
@@ -209,6 +210,7 @@ def main(descriptor: int) -> None:
     error = None
     try:
         prepare_main(setup.main)
+        load_by_path(setup.files)
         worker.load(frames[0][1])
         asyncio.run(worker.serve())
     except Exception as raised:

@@ -3,6 +3,7 @@
 It executes nothing; the environment does, and refuses what is not a whole, valid call.
 """
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -47,19 +48,33 @@ class ToolAgent(CustomAgent):
         self._finish = finish
         self._on_invalid = on_invalid
 
-    async def converse(self, talk: Conversation) -> None:
-        """See ``CustomAgent.converse``. Calls in the last turn there is are not executed: nobody would read the answers.
+    def shown(self, tools: Sequence[ToolSpec]) -> list[ToolSpec]:
+        """What the model is shown.
+
+        Args:
+            tools: of the environment; a finish call that stands among them is left out.
 
         Raises:
-            ValueError: the environment shows a tool of the finish call's name.
+            ValueError: one of them has the name of the finish call.
         """
-        opening = talk.setting.opening
-        if self._finish is not None and self._finish.name in {tool.name for tool in opening.tools}:
+        others = [tool for tool in tools if not isinstance(tool, FinishTool)]
+        if self._finish is None:
+            return others
+        if self._finish.name in {tool.name for tool in others}:
             raise ValueError(
                 f"expected a finish call of a name of its own, got '{self._finish.name}', which a tool of the environment has, "
                 "in ToolAgent(finish); give FinishTool another name"
             )
-        tools: list[ToolSpec] = [*opening.tools, *([self._finish] if self._finish else [])]
+        return [*others, self._finish]
+
+    async def converse(self, talk: Conversation) -> None:
+        """See ``CustomAgent.converse``. Calls in the last turn there is are not executed: nobody would read the answers.
+
+        Raises:
+            ValueError: see ``shown``.
+        """
+        opening = talk.setting.opening
+        tools = self.shown(opening.tools)
         talk.open(tools=tools)
         names = {tool.name for tool in tools}
         while True:

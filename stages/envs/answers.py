@@ -184,7 +184,8 @@ def _text(given: Any, what: str) -> str:
     """Plain text. What no file could hold, a lone surrogate, becomes ``?``."""
     if not isinstance(given, str):
         raise AnswerError(f"expected {what}, got {type(given).__name__}")
-    return str.__str__(given).encode(errors="replace").decode()
+    plain = str.__str__(given)
+    return plain if plain.isascii() else plain.encode(errors="replace").decode()
 
 
 def _shown(value: Any, most: int = 40) -> str:

@@ -30,8 +30,8 @@ class Reply(msgspec.Struct, frozen=True):
     """The answer to a turn."""
 
     messages: tuple[Message, ...] = ()
-    """What the model reads next: one tool message per call, matched by id, and any user messages. With an end, the true last
-    observation: what the model would have read."""
+    """What the model reads next: one tool message per call of a tool that is shown, matched by id, and any user messages. With
+    an end, the true last observation: what the model would have read."""
     end: Literal[Status.FINISHED, Status.TRUNCATED_TURNS] | None = None
     """``None`` while the episode goes on. Finished: by the rules of the task. Truncated: cut short by a limit."""
     reason: str | None = None
@@ -51,7 +51,11 @@ class Environment(Protocol):
         ...
 
     async def step(self, message: Message) -> Reply:
-        """Answer a complete turn of the assistant. Never called after a reply with ``end``."""
+        """Answer a complete turn of the assistant. Never called after a reply with ``end``.
+
+        A turn may have calls also where no tool is shown. Those of tools that are shown are to be answered, each once, under
+        its own id; what is left unanswered of others is answered with an error for it.
+        """
         ...
 
     async def score(self) -> dict[str, float] | None:

@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from flow.by_path import load_by_path
 from stages.envs.blanked_env import BlankedEnv
-from stages.envs.by_path import load_by_path
 from stages.envs.environment import Environment, Opening
 from stages.envs.housed import Housed, MakeEnv
 from stages.envs.remote_context import RemoteContext
@@ -36,7 +36,7 @@ def serve(connection: Connection, pickled: bytes, files: Mapping[str, str]) -> N
     Args:
         connection: to the parent.
         pickled: makes the environment.
-        files: modules that it needs and that are not found by name; see ``by_path.py``.
+        files: modules that it needs and that are not found by name; see ``flow.by_path``.
     """
     os.setsid()
     asyncio.run(_Child(connection, _found(pickled, files)).serve())

@@ -15,8 +15,8 @@ from contextlib import suppress
 from multiprocessing.connection import wait
 from typing import Any
 
+from flow.by_path import loaded_by_path
 from stages.cancellation import to_the_end
-from stages.envs.by_path import loaded_by_path
 from stages.envs.context_desk import ContextDesk
 from stages.envs.environment import Opening, Reply
 from stages.envs.home_thread import HomeThread

@@ -7,6 +7,7 @@ import pytest
 from graphs.calculator import calculator
 from graphs.execute import check_parts
 from graphs.fitting import eviction_warning
+from stages.agents.tool_agent import FinishTool, ToolAgent
 from stages.envs.environment import opening_messages
 from stages.episodes import PromptError
 from stages.rollout.config import EngineConfig
@@ -45,3 +46,11 @@ def test_a_vocabulary_smaller_than_the_chat_is_refused(config: Callable[..., Any
     small = config().model.model_copy(update={"vocab_size": 10})
     with pytest.raises(ValueError, match=r"model\.vocab_size=10; raise it"):
         check_parts(calculator(config(model=small)))
+
+
+def test_a_finish_call_named_like_a_tool_is_refused_before_anything_runs(config: Callable[..., Any]) -> None:
+    program = calculator(config())
+    assert program.parts is not None
+    named = dataclasses.replace(program.parts, agent=ToolAgent(finish=FinishTool("calculator")))
+    with pytest.raises(ValueError, match="expected a finish call of a name of its own, got 'calculator'"):
+        check_parts(dataclasses.replace(program, parts=named))

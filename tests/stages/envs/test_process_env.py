@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.envs.by_path import load_by_path
+from flow.by_path import load_by_path
 from stages.envs.custom import CustomEnv
 from stages.envs.environment import Opening
 from stages.envs.process_env import ProcessEndedError, ProcessEnv, in_process

@@ -1,7 +1,7 @@
 """Modules that no process finds by name, since somebody loaded them by their path: what a process needs to load them too.
 
 The command line loads a user's file so, under a name of its own. Not for the script that runs: multiprocessing sees to that.
-Called on both sides of a process of an environment.
+Called on both sides of a process that is handed something pickled. Public, as whoever starts processes of its own needs it too.
 """
 
 import importlib.util
