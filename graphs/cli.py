@@ -9,6 +9,7 @@ import asyncio
 import dataclasses
 import datetime
 import difflib
+import itertools
 import os
 import sys
 import traceback
@@ -148,8 +149,7 @@ def _reason(error: Exception) -> str:
 
 def _run(arguments: list[str]) -> Work:
     program, options = _program("run", arguments)
-    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    name = options.name or f"{program.name}-{stamp}"
+    name = options.name or _unused(options.folder, program.name)
     if Path(name).name != name:
         raise ValueError(f"expected the name of a folder, got '{name}', in --options.name; choose where with --options.folder")
     folder = RunFolder(options.folder / name)
@@ -240,8 +240,14 @@ def _eval(arguments: list[str]) -> Work:
     saved = saved_config(Path(run))
     entry = saved_entry(saved)
     config, _ = _parsed(f"headrace eval {run}", entry.config, rest, saved["config"])
-    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    return _executed(evaluation_of(entry, config, Path(run)), RunFolder(Path(run) / f"eval-{stamp}"))
+    return _executed(evaluation_of(entry, config, Path(run)), RunFolder(Path(run) / _unused(Path(run), "eval")))
+
+
+def _unused(folder: Path, what: str) -> str:
+    """A name made of the time, which nothing in the folder has yet."""
+    stamped = f"{what}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    names = itertools.chain([stamped], (f"{stamped}-{number}" for number in itertools.count(2)))
+    return next(name for name in names if not (folder / name).exists())
 
 
 def _chat(arguments: list[str]) -> Work:

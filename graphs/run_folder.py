@@ -42,13 +42,15 @@ class RunFolder:
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise NotADirectoryError(f"expected a folder to write to, got '{above}', above {path}; choose --options.folder")
         if self.path.exists() and any(self.path.iterdir()):
-            raise FileExistsError(
-                f"expected a new run folder, got {path}, which has files in it; choose another --options.name, or remove it"
-            )
+            raise self._taken()
 
     def __enter__(self) -> Self:
         self.path.mkdir(parents=True, exist_ok=True)
-        self._metrics = (self.path / "metrics.jsonl").open("wb")
+        try:
+            # Of two runs that found it empty, one gets it.
+            self._metrics = (self.path / "metrics.jsonl").open("xb")
+        except FileExistsError as error:
+            raise self._taken() from error
         self._transcripts = (self.path / "episodes.jsonl").open("wb")
         return self
 
@@ -95,6 +97,11 @@ class RunFolder:
         part.write_bytes(msgspec.json.format(encode(content), indent=2) + b"\n")
         part.replace(path)
         return path
+
+    def _taken(self) -> FileExistsError:
+        return FileExistsError(
+            f"expected a new run folder, got {self.path}, which has files in it; choose another --options.name, or remove it"
+        )
 
     def _transcribe(self, episode: Episode) -> None:
         if self._left <= 0:
