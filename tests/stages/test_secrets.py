@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import sys
 
 import pytest
 
 from flow import Failed, Gathered
+from flow.by_path import load_by_path
 from flow.testing import context
 from stages.agents.custom import CustomAgent
 from stages.agents.sampling import SamplingConfig
@@ -173,16 +175,45 @@ def test_an_error_of_a_reward_has_no_secret():
     assert group.episodes[0].error == "reward 'mine': KeyError: '[credential api]'"
 
 
+TELLERS = f"""
+from stages.envs.custom import CustomEnv
+from stages.tools.credentials import Credentials
+
+KEYS = Credentials({{"api": {SECRET!r}}})
+
+
+class Telling(CustomEnv):
+    def reset(self, task, key):
+        return KEYS.get("api")
+
+    def step(self, message):
+        raise KeyError(KEYS.get("api"))
+
+
 def opening_teller(task):
-    return Telling("opening")
+    return Telling()
+
+
+class Silent(Telling):
+    def reset(self, task, key):
+        return task.prompt
 
 
 def step_teller(task):
-    return Telling("step")
+    return Silent()
+"""
+
+
+@pytest.fixture
+def tellers(tmp_path):
+    (tmp_path / "tellers.py").write_text(TELLERS)
+    load_by_path({"_tellers": str(tmp_path / "tellers.py")})
+    yield sys.modules["_tellers"]
+    del sys.modules["_tellers"]
 
 
 @pytest.mark.slow
-def test_no_secret_leaves_the_process_of_an_environment():
+def test_no_secret_leaves_the_process_of_an_environment(tellers):
     """The parent never saw it used."""
 
     async def run(make):
@@ -190,13 +221,13 @@ def test_no_secret_leaves_the_process_of_an_environment():
         try:
             opening = await env.reset(TASK, (0, 0, 0, 0))
             return opening, await env.step(Message("assistant", "6"))
-        except RuntimeError as error:
+        except Exception as error:
             return error
         finally:
             await env.close()
 
     async def both():
-        return await asyncio.gather(run(opening_teller), run(step_teller))
+        return await asyncio.gather(run(tellers.opening_teller), run(tellers.step_teller))
 
     told = asyncio.run(both())
     assert not leaks(repr(told))

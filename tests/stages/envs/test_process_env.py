@@ -241,9 +241,9 @@ def test_tools_in_a_process_have_the_permits_the_counter_and_the_audit_log_of_th
             cut, late, other = (message.content for message in reply.messages)
             assert (len(cut), cut[-18:], late, other) == (64, " [cut: 200 tokens]", "late", "x" * 200)
             assert (desk.most, +desk.held) == ({"desks": 2, "starts": 2}, {})
-            told = {row["call"]: (row["attempt"], row["tool"], row["outcome"]) for row in desk.rows}
-            assert told["c0"] == (3, "long", "answer")
-            assert len(desk.rows) == len(told) == 3
+            told = {(row["call"], row["outcome"]): (row["attempt"], row["tool"]) for row in desk.rows}
+            assert told["c0", "started"] == told["c0", "answer"] == (3, "long")
+            assert len(desk.rows) == len(told) == 6
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(env.step(calls(("late", {"seconds": 60}))), 0.1)
             assert +desk.held == {}

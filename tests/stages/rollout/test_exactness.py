@@ -280,12 +280,14 @@ def test_versions_name_the_weights_each_token_was_sampled_with(swap, after_swap)
     """
     config = CONFIG.model_copy(update={"swap": swap, "after_swap": after_swap, "prefill_wait": 0})
 
-    hold = HoldsStep3()
+    hold, new = HoldsStep3(), weights(1)
+    # What is still being computed is waited for first, and would come a step late.
+    jax.block_until_ready(new.parameters)
 
     async def use(engine: Engine):
         running = asyncio.ensure_future(engine.sample(SampleRequest(RANDOM[:5], 8, (), 0.8, (1, 0, 0, 0, 0), "a")))
         await asyncio.to_thread(hold.reached.wait, 30)
-        load = asyncio.ensure_future(engine.load(weights(1), 1))
+        load = asyncio.ensure_future(engine.load(new, 1))
         await asyncio.sleep(0)
         hold.go.set()
         sample = await running
