@@ -10,18 +10,17 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 from rich.console import Console
 
-from graphs.fitting import check_vocabulary
+from graphs.model_and_chat import describe_both
 from graphs.model_source import find_model
 from graphs.saved import is_run, saved_program
 from graphs.talk import Answer, Talk
 from stages.envs.environment import opening_messages
-from stages.models.pretrained import describe_model, fill_model
+from stages.models.pretrained import fill_model
 from stages.models.transformer import Transformer
 from stages.records import Message, Task
 from stages.rollout.config import EngineConfig
 from stages.rollout.engine import Engine
 from stages.text.chat import Chat
-from stages.text.pretrained import load_chat
 
 LONGEST_DEFAULT = 1024
 """Most tokens of context where none was asked for: the cache is allocated, and read in each step, as a whole."""
@@ -78,10 +77,7 @@ def find_speaker(name: str, config: ChatConfig) -> Speaker:
 
         return Speaker(parts.model, parts.load, parts.chat, opening)
     path = find_model(name, config.revision, "MODEL").path
-    # The model first: a tokenizer is read with its configuration, whose faults would be told as the tokenizer's.
-    model = describe_model(path)
-    chat = load_chat(path)
-    check_vocabulary(chat.vocab_size, model.config.vocab_size, path)
+    model, chat = describe_both(path)
     return Speaker(
         model, lambda: fill_model(model, path), chat, lambda question: opening_messages(Task("talk", question), config.system)
     )

@@ -1,7 +1,6 @@
 """Checks of a program's parts against each other, before anything runs. Each raises one error that lists what does not fit."""
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from stages.records import Example, Task
 from stages.rollout.config import EngineConfig
@@ -27,24 +26,6 @@ def check_apart(taught: Iterable[str], heldout: Sequence[Task], what: str) -> No
             f"expected held-out tasks whose questions are not among {what}; got {len(shared)} that are: "
             + ", ".join(task.id for task in shared[:10])
             + "; take them out of one of the two"
-        )
-
-
-def check_vocabulary(of_chat: int, of_model: int, path: Path) -> None:
-    """Refuse a pretrained model that lacks tokens of its chat format.
-
-    Args:
-        of_chat: tokens the tokenizer has.
-        of_model: tokens the model has.
-        path: where both come from.
-
-    Raises:
-        ValueError: the tokenizer has more.
-    """
-    if of_chat > of_model:
-        raise ValueError(
-            f"expected a model with a token for each of the {of_chat} of its tokenizer; got one of {of_model}; in {path}; "
-            "put the tokenizer there that the model was trained with"
         )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from flax import nnx
 
 from graphs.engine_trace import EngineTrace
+from graphs.model_and_chat import describe_both
 from graphs.model_source import find_model
 from graphs.parts import Parts
 from stages.agents.agent import Agent
@@ -18,7 +19,7 @@ from stages.envs.environment import opening_messages
 from stages.envs.housed import MakeEnv
 from stages.envs.pool import EnvPool
 from stages.models.config import ModelConfig
-from stages.models.pretrained import describe_model, fill_model
+from stages.models.pretrained import fill_model
 from stages.models.transformer import Transformer
 from stages.records import Message, Task
 from stages.rewards.environment import environment_reward
@@ -27,7 +28,6 @@ from stages.rollout.config import EngineConfig
 from stages.rollout.engine import Engine
 from stages.text.chat import ToolSpec
 from stages.text.compact import CompactChat
-from stages.text.pretrained import load_chat
 
 _TINY = ModelConfig(
     vocab_size=1, width=32, num_layers=2, num_heads=4, num_kv_heads=4, head_size=8, mlp_width=64, context_length=128
@@ -70,12 +70,11 @@ def own_parts(
         chat = CompactChat(tools)
         policy = Transformer(_TINY.model_copy(update={"vocab_size": chat.vocab_size}), nnx.Rngs(0))
         load: Callable[[], object] = lambda: None  # noqa: E731 - nothing to load
-        shapes = EngineConfig(slots=16, context_length=128, prefill_rows=8, prefill_chunk=16)
+        shapes = EngineConfig(slots=16, context_length=128)
     else:
-        chat = load_chat(source.path)
-        policy = describe_model(source.path)
+        policy, chat = describe_both(source.path)
         load = functools.partial(fill_model, policy, source.path)
-        shapes = EngineConfig(slots=32, context_length=512, prefill_rows=8, prefill_chunk=32)
+        shapes = EngineConfig(slots=32, context_length=512)
     return Parts(
         model=policy,
         load=load,

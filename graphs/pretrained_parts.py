@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from graphs.engine_trace import EngineTrace
 from graphs.evaluate import EvaluateConfig
-from graphs.fitting import check_vocabulary
+from graphs.model_and_chat import describe_both
 from graphs.model_source import find_model
 from graphs.parts import Parts
 from graphs.placing import PlacingConfig, place
@@ -20,7 +20,7 @@ from stages.envs.environment import opening_messages
 from stages.envs.housed import on_loop
 from stages.envs.task_env import TaskEnv
 from stages.envs.tool_env import ToolEnv
-from stages.models.pretrained import describe_model, fill_model
+from stages.models.pretrained import fill_model
 from stages.records import Task
 from stages.rewards.answers import exact_answer, last_number, needs_answer, needs_number
 from stages.rollout.config import EngineConfig
@@ -28,7 +28,6 @@ from stages.rollout.engine import Engine
 from stages.tasks.arithmetic import ArithmeticConfig, Split, arithmetic_tasks
 from stages.tasks.jsonl import JsonlTasks
 from stages.text.calls import FormatName
-from stages.text.pretrained import load_chat
 from stages.tools.calculator import calculator_tool
 
 
@@ -99,10 +98,7 @@ def make_parts(config: PretrainedConfig) -> Parts:
     tools = (calculator_tool(),) if policy.tools == "calculator" else ()
     source = find_model(policy.model, policy.revision, "policy.model")
     trace = EngineTrace()
-    # The model first: a tokenizer is read with its configuration, whose faults would be told as the tokenizer's.
-    model = describe_model(source.path)
-    chat = load_chat(source.path, calls=policy.calls, history=policy.history)
-    check_vocabulary(chat.vocab_size, model.config.vocab_size, source.path)
+    model, chat = describe_both(source.path, calls=policy.calls, history=policy.history)
     engine_mesh = place(model, policy)
     return Parts(
         model=model,

@@ -25,7 +25,7 @@ model = Transformer(ModelConfig(vocab_size=49152, width=576, num_layers=30, num_
                                 mlp_width=1536, context_length=8192), nnx.Rngs(0))
 made = time.perf_counter()
 async def main():
-    async with Engine(model, EngineConfig(slots=32, context_length=256, prefill_rows=8, prefill_chunk=32)) as engine:
+    async with Engine(model, EngineConfig(slots=32, context_length=256)) as engine:
         opened, first = time.perf_counter(), []
         for number in range(9):
             ids = np.random.default_rng(number).integers(0, 49152, 32).astype(np.int32)

@@ -279,24 +279,22 @@ def test_all_faults_of_a_tokenizer_are_named_in_one_error(tmp_path: Path) -> Non
         assert fault in str(caught.value)
 
 
-def test_a_file_with_another_tokenizer_is_refused(tmp_path: Path) -> None:
-    writer = gguf.GGUFWriter(tmp_path / "other.gguf", "llama")
-    writer.add_tokenizer_model("t5")
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
-    with pytest.raises(ValueError, match=r"got tokenizer t5; no chat template; no tokens; in .*other"):
-        load_gguf_tokenizer(tmp_path / "other.gguf")
-
-
-def test_what_is_to_be_added_must_be_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("model", "pre", "faults"),
+    [
+        ("t5", None, "got tokenizer t5; no chat template; no tokens; in"),
+        ("gpt2", "llama-bpe", "no merges; no bos_token, though one is to be added; in"),
+    ],
+)
+def test_another_tokenizer_or_half_of_one_is_refused(tmp_path: Path, model: str, pre: str | None, faults: str) -> None:
     writer = gguf.GGUFWriter(tmp_path / "bare.gguf", "llama")
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("llama-bpe")
+    writer.add_tokenizer_model(model)
+    if pre is not None:
+        writer.add_tokenizer_pre(pre)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
-    with pytest.raises(ValueError, match=r"no merges; no bos_token, though one is to be added; in .*bare"):
+    with pytest.raises(ValueError, match=rf"{faults} .*bare"):
         load_gguf_tokenizer(tmp_path / "bare.gguf")
 
 

@@ -1,11 +1,9 @@
 """Against the real package, which is an optional one."""
 
-import anyio
 import numpy as np
 import pytest
 
 from stages.envs.adapters.gymnasium_env import GymnasiumEnv
-from stages.envs.housed import Housed
 from stages.records import Message, Status, Task, ToolCall
 from stages.tasks.seeds import seeded_tasks
 
@@ -16,29 +14,20 @@ KEY = (1, 2, 3, 0)
 FIXED = {"is_slippery": False}
 
 
-def play(env, task, turns, key=KEY):
-    async def run():
-        housed = Housed(lambda task: env)
-        try:
-            hosted = await housed.open(task)
-            opening = await hosted.reset(task, key)
-            replies = []
-            for turn in turns:
-                replies.append(await hosted.step(turn if isinstance(turn, Message) else Message("assistant", turn)))
-                if replies[-1].end is not None:
-                    break
-            return opening.messages, replies, await hosted.score()
-        finally:
-            await housed.close()
+@pytest.fixture
+def play(hold):
+    def played(env, task, turns, key=KEY):
+        opening, replies, score = hold(env, task, turns, key)
+        return opening.messages, replies, score
 
-    return anyio.run(run)
+    return played
 
 
 def lake(**options):
     return seeded_tasks("FrozenLake-v1", [0], prompt="Cross the lake.", options=options)[0]
 
 
-def test_a_lake_is_crossed_in_words():
+def test_a_lake_is_crossed_in_words(play):
     opening, replies, score = play(GymnasiumEnv(), lake(**FIXED), ["down", "Down!", "right", "DOWN", "right", "go right"])
     assert opening[0].content.startswith("Cross the lake.\n\nPFFF\nFHFH\nFFFH\nHFFG\n\nAnswer with one of: left, down")
     assert replies[0].messages == (Message("user", "SFFF\nPHFH\nFFFH\nHFFG"),)
@@ -47,7 +36,7 @@ def test_a_lake_is_crossed_in_words():
     assert score == {"reward": 1.0}
 
 
-def test_a_hole_finishes_and_a_limit_truncates_and_both_keep_the_last_observation():
+def test_a_hole_finishes_and_a_limit_truncates_and_both_keep_the_last_observation(play):
     """S42."""
     _, fallen, score = play(GymnasiumEnv(), lake(**FIXED), ["down", "right"])
     assert (fallen[-1].end, fallen[-1].messages[0].content) == (Status.FINISHED, "SFFF\nFPFH\nFFFH\nHFFG")
@@ -57,7 +46,7 @@ def test_a_hole_finishes_and_a_limit_truncates_and_both_keep_the_last_observatio
     assert cut[-1].reason == "cut by the environment's own limit"
 
 
-def test_invalid_turns_are_answered_move_nothing_and_end_the_episode_when_too_many():
+def test_invalid_turns_are_answered_move_nothing_and_end_the_episode_when_too_many(play):
     """S53."""
     call = Message("assistant", "down", (ToolCall("c", "go", {}),))
     _, replies, _ = play(GymnasiumEnv(max_invalid=2), lake(**FIXED), ["hm", "down", call, "north"])
@@ -67,7 +56,7 @@ def test_invalid_turns_are_answered_move_nothing_and_end_the_episode_when_too_ma
     assert (replies[3].end, replies[3].reason) == (Status.TRUNCATED_TURNS, "2 invalid actions in a row")
 
 
-def test_the_seed_of_a_task_decides_where_it_begins_and_the_key_what_follows():
+def test_the_seed_of_a_task_decides_where_it_begins_and_the_key_what_follows(play):
     """Blackjack deals at random from the start; members of a group get one hand and draw their own cards."""
     task = seeded_tasks("Blackjack-v1", [5])[0]
     openings, draws = set(), set()
@@ -81,7 +70,7 @@ def test_the_seed_of_a_task_decides_where_it_begins_and_the_key_what_follows():
     assert again[0] == again[1]
 
 
-def test_without_a_seed_the_key_decides_where_it_begins():
+def test_without_a_seed_the_key_decides_where_it_begins(play):
     task = Task("t", "", extra={"env_id": "Taxi-v4"})
     openings = [play(GymnasiumEnv(), task, [], (1, 2, 0, retry))[0][0].content for retry in (0, 0, 1, 2, 3)]
     assert openings[0] == openings[1]
@@ -89,7 +78,7 @@ def test_without_a_seed_the_key_decides_where_it_begins():
 
 
 @pytest.mark.parametrize("env_id", ["FrozenLake8x8-v1", "CliffWalking-v1", "Taxi-v4", "Blackjack-v1", "CartPole-v1"])
-def test_every_action_of_the_toy_environments_has_a_name(env_id):
+def test_every_action_of_the_toy_environments_has_a_name(play, env_id):
     space = gymnasium.make(env_id).action_space
     opening, _, _ = play(GymnasiumEnv(opening="{actions}"), seeded_tasks(env_id, [0])[0], [])
     names = opening[0].content.split(", ")
@@ -99,7 +88,7 @@ def test_every_action_of_the_toy_environments_has_a_name(env_id):
         assert not replies[0].messages[0].content.startswith("error")
 
 
-def test_the_taxi_is_where_the_environment_says():
+def test_the_taxi_is_where_the_environment_says(play):
     """The state by Gymnasium's own decoder."""
     env = gymnasium.make("Taxi-v4")
     row, column, passenger, destination = env.unwrapped.decode(env.reset(seed=7)[0])
@@ -108,7 +97,7 @@ def test_the_taxi_is_where_the_environment_says():
     assert f"Destination {'RGYB'[destination]} (" in opening[0].content
 
 
-def test_the_cliff_and_the_cards_are_what_the_environment_says():
+def test_the_cliff_and_the_cards_are_what_the_environment_says(play):
     """The observations by Gymnasium itself."""
     env = gymnasium.make("CliffWalking-v1")
     row, column = divmod(env.reset(seed=0)[0], 12)
@@ -124,7 +113,7 @@ def test_the_cliff_and_the_cards_are_what_the_environment_says():
     assert ("an ace" in opening[0].content) == bool(ace)
 
 
-def test_an_environment_of_ones_own_is_closed_once_and_told_by_its_spaces():
+def test_an_environment_of_ones_own_is_closed_once_and_told_by_its_spaces(play):
     closed = []
 
     class Own(gymnasium.Env):
@@ -150,11 +139,11 @@ def test_an_environment_of_ones_own_is_closed_once_and_told_by_its_spaces():
     assert closed == [1]
 
 
-def test_a_continuous_action_space_is_refused_with_a_way_out():
+def test_a_continuous_action_space_is_refused_with_a_way_out(play):
     with pytest.raises(ValueError, match=r"expected a discrete action space; got Box.*in GymnasiumEnv\.reset; give make="):
         play(GymnasiumEnv(), seeded_tasks("Pendulum-v1", [0])[0], [])
 
 
-def test_messages_are_bounded():
+def test_messages_are_bounded(play):
     opening, _, _ = play(GymnasiumEnv(max_chars=50), lake(**FIXED), [])
     assert len(opening[0].content) == 50

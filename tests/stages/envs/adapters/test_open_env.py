@@ -47,24 +47,16 @@ def number(text):
     return {"number": int(found[-1])}
 
 
-def play(url, turns, task=TASK, key=KEY, **knobs):
-    async def run():
-        env = OpenEnv(url, **{"action": number, **knobs})
-        try:
-            opening = await env.reset(task, key)
-            replies = []
-            for turn in turns:
-                replies.append(await env.step(turn if isinstance(turn, Message) else Message("assistant", turn)))
-                if replies[-1].end is not None:
-                    break
-            return opening.messages[0].content, replies, await env.score()
-        finally:
-            await env.close()
+@pytest.fixture
+def play(hold):
+    def played(url, turns, task=TASK, key=KEY, **knobs):
+        opening, replies, score = hold(OpenEnv(url, **{"action": number, **knobs}), task, turns, key)
+        return opening.messages[0].content, replies, score
 
-    return anyio.run(run)
+    return played
 
 
-def test_a_session_is_played_to_its_end_and_its_rewards_are_summed(url):
+def test_a_session_is_played_to_its_end_and_its_rewards_are_summed(play, url):
     opening, replies, score = play(url, [str(SECRET - 1), f"no, {SECRET + 1}", str(SECRET)])
     assert opening == "Guess.\n\nfrom 1 to 100"
     assert [reply.messages[0].content for reply in replies] == ["higher", "lower", "right"]
@@ -72,7 +64,7 @@ def test_a_session_is_played_to_its_end_and_its_rewards_are_summed(url):
     assert score == {"reward": 1.0 - 2 / 8}
 
 
-def test_a_limit_of_the_environment_truncates_and_keeps_the_last_observation(url):
+def test_a_limit_of_the_environment_truncates_and_keeps_the_last_observation(play, url):
     """S42."""
     _, replies, score = play(url, [str(SECRET + 1)] * 9)
     assert (len(replies), replies[-1].end) == (7, Status.TRUNCATED_TURNS)
@@ -80,7 +72,7 @@ def test_a_limit_of_the_environment_truncates_and_keeps_the_last_observation(url
     assert score == {"reward": -6 / 8}
 
 
-def test_what_is_no_action_is_answered_by_us_or_by_the_server_and_bounded_in_number(url):
+def test_what_is_no_action_is_answered_by_us_or_by_the_server_and_bounded_in_number(play, url):
     """S44, S53."""
     call = Message("assistant", "5", (ToolCall("c", "guess", {}),))
     _, replies, score = play(url, ["hm", call, "5"], action=lambda text: number(text) if text == "hm" else {"numbr": 5})
@@ -91,7 +83,7 @@ def test_what_is_no_action_is_answered_by_us_or_by_the_server_and_bounded_in_num
     assert score is None
 
 
-def test_a_failure_of_the_server_is_raised(url):
+def test_a_failure_of_the_server_is_raised(play, url):
     with pytest.raises(OpenEnvError, match=r"got EXECUTION_ERROR: the number zero broke it, from the OpenEnv server at ws://"):
         play(url, ["0"])
 
@@ -120,7 +112,7 @@ def test_a_full_server_is_waited_for_and_then_told_of_and_closing_leaves_no_sock
     assert {(at.laddr, at.raddr) for at in psutil.Process().net_connections()} <= before
 
 
-def test_without_a_seed_the_key_decides_and_the_tasks_own_settings_reach_the_server(url):
+def test_without_a_seed_the_key_decides_and_the_tasks_own_settings_reach_the_server(play, url):
     task = Task("t", "", extra={"reset": {"top": 2}})
     firsts = [play(url, ["1"], task, (1, 2, 3, retry)) for retry in (0, 0, 1, 2, 3, 4, 5, 6, 7)]
     assert firsts[0][0] == "from 1 to 2"
@@ -128,6 +120,6 @@ def test_without_a_seed_the_key_decides_and_the_tasks_own_settings_reach_the_ser
     assert len({str(first[1]) for first in firsts}) == 2
 
 
-def test_a_server_that_is_not_there_is_told_with_its_address():
+def test_a_server_that_is_not_there_is_told_with_its_address(play):
     with pytest.raises(OpenEnvError, match=r"expected an observation; got .*from the OpenEnv server at ws://127.0.0.1:9/ws"):
         play("http://127.0.0.1:9", [])

@@ -35,21 +35,13 @@ async def search(env, task=GUESS, key=KEY):
         low, high = (guesses[-1] + 1, high) if higher else (low, guesses[-1] - 1)
 
 
-def play(env, task, turns, key=KEY):
-    async def run():
-        housed = Housed(lambda task: env)
-        hosted = await housed.open(task)
-        opening = await hosted.reset(task, key)
-        replies = []
-        for turn in turns:
-            replies.append(await hosted.step(turn if isinstance(turn, Message) else Message("assistant", turn)))
-            if replies[-1].end is not None:
-                break
-        score = await hosted.score()
-        await housed.close()
+@pytest.fixture
+def play(hold):
+    def played(env, task, turns, key=KEY):
+        opening, replies, score = hold(env, task, turns, key)
         return opening.messages[0].content, replies, score
 
-    return anyio.run(run)
+    return played
 
 
 def test_a_game_of_one_player_is_won():
@@ -59,7 +51,7 @@ def test_a_game_of_one_player_is_won():
     assert score == {"reward": 1.0, "invalid": 0.0}
 
 
-def test_a_turn_reads_only_what_is_new():
+def test_a_turn_reads_only_what_is_new(play):
     opening, (first, second), _ = play(TextArenaEnv(), GUESS, ["[1]", "[20]"])
     assert opening.startswith("You are Player 0. You are playing Guess The Number.")
     assert [reply.messages[0].content for reply in (first, second)] == [
@@ -68,7 +60,7 @@ def test_a_turn_reads_only_what_is_new():
     ]
 
 
-def test_a_seat_is_played_against_a_script_and_the_game_repeats_by_its_key():
+def test_a_seat_is_played_against_a_script_and_the_game_repeats_by_its_key(play):
     def games(member):
         env = TextArenaEnv(num_players=2, player=1, opponent=random_move)
         opening, replies, score = play(env, NOUGHTS, ["4", "0", "8", "2", "6", "1", "3", "5", "7"], (1, 2, member, 0))
@@ -82,7 +74,7 @@ def test_a_seat_is_played_against_a_script_and_the_game_repeats_by_its_key():
     assert len({str(games(member)) for member in range(4)}) > 1
 
 
-def test_the_rules_of_the_game_end_it_at_invalid_moves():
+def test_the_rules_of_the_game_end_it_at_invalid_moves(play):
     """S53."""
     _, replies, score = play(TextArenaEnv(), GUESS, ["[99]"] * 5)
     assert "invalid move" in replies[0].messages[0].content
@@ -91,7 +83,7 @@ def test_the_rules_of_the_game_end_it_at_invalid_moves():
     assert score["reward"] < 1.0
 
 
-def test_calls_are_answered_and_are_no_moves():
+def test_calls_are_answered_and_are_no_moves(play):
     """S49."""
     call = Message("assistant", "", (ToolCall("c", "guess", {}),))
     _, replies, score = play(TextArenaEnv(max_invalid=2), GUESS, [call, call])

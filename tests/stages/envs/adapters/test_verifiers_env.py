@@ -31,22 +31,11 @@ def sums(monkeypatch):
     sys.modules.pop(MODULE)
 
 
-def play(taskset, *turns, at=0, **knobs):
-    async def run():
-        env = VerifiersEnv(list(taskset), **knobs)
-        try:
-            opening = await env.reset(verifiers_tasks(taskset)[at], KEY)
-            replies = []
-            for turn in turns:
-                replies.append(await env.step(turn if isinstance(turn, Message) else Message("assistant", turn)))
-                if replies[-1].end is not None:
-                    break
-            return opening, replies, await env.score()
-        finally:
-            await env.close()
-            assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    return asyncio.run(run())
+@pytest.fixture
+def play(hold):
+    return lambda taskset, *turns, at=0, **knobs: hold(
+        VerifiersEnv(list(taskset), **knobs), verifiers_tasks(taskset)[at], turns, KEY
+    )
 
 
 def add(*pairs):
@@ -60,7 +49,7 @@ def tool_server_runs():
         return False
 
 
-def test_a_task_is_asked_answered_and_scored_by_its_own_rewards_and_metrics(sums):
+def test_a_task_is_asked_answered_and_scored_by_its_own_rewards_and_metrics(sums, play):
     opening, (reply,), score = play(sums.sums(sums.SumTask), "it is 42", at=1)
     assert opening.messages == (Message("system", "Be brief."), Message("user", "40+2?"))
     assert opening.tools == ()
@@ -76,7 +65,7 @@ def test_tasks_have_names_of_their_own_and_a_limit(sums):
     assert verifiers_tasks(sums.sums(sums.SumTask), limit=1) == tasks[:1]
 
 
-def test_calls_are_executed_by_the_rollout_and_answered_each_under_its_own_id(sums):
+def test_calls_are_executed_by_the_rollout_and_answered_each_under_its_own_id(sums, play):
     """S49, S50."""
     unknown = Message("assistant", "", (*add((2, 3), (20, 30)).calls, ToolCall("c2", "sub", {})))
     opening, replies, score = play(sums.sums(sums.ToolTask), unknown, "5")
@@ -108,7 +97,7 @@ def test_a_rollout_that_is_closed_while_its_tools_start_leaves_no_process(sums):
     assert psutil.Process().children(recursive=True) == []
 
 
-def test_a_call_that_cannot_be_read_is_answered_and_nothing_of_its_turn_is_executed(sums):
+def test_a_call_that_cannot_be_read_is_answered_and_nothing_of_its_turn_is_executed(sums, play):
     """S44, S48, S53."""
     bad = Message("assistant", "", (*add((2, 3)).calls, BadCall("c9", "the call was cut off")))
     _, replies, score = play(sums.sums(sums.ToolTask), bad, add((2, 3)), bad, bad, max_invalid=2)
@@ -124,7 +113,7 @@ def test_a_call_that_cannot_be_read_is_answered_and_nothing_of_its_turn_is_execu
     assert score["turns"] == 2.0  # the one that was executed, and the empty one that ended the rollout
 
 
-def test_a_stop_condition_of_the_task_finishes_and_a_limit_truncates(sums):
+def test_a_stop_condition_of_the_task_finishes_and_a_limit_truncates(sums, play):
     calling = Message("assistant", "stop", add((1, 1)).calls)
     _, stopped, _ = play(sums.sums(sums.ToolTask), calling)
     assert (stopped[-1].end, len(stopped)) == (Status.FINISHED, 1)
@@ -133,11 +122,11 @@ def test_a_stop_condition_of_the_task_finishes_and_a_limit_truncates(sums):
     assert score["reward"] == 0.0
 
 
-def test_an_episode_that_was_cut_short_is_scored_as_far_as_it_came(sums):
+def test_an_episode_that_was_cut_short_is_scored_as_far_as_it_came(sums, play):
     assert play(sums.sums(sums.SumTask))[2] == {"correct": 0.0, "turns": 1.0, "reward": 0.0}
 
 
 @pytest.mark.parametrize(("kind", "problem"), [("BrokenTask", "the disk is full"), ("BadlyScoredTask", "the judge is down")])
-def test_a_failure_of_the_task_is_raised_and_is_no_reward_of_zero(sums, kind, problem):
+def test_a_failure_of_the_task_is_raised_and_is_no_reward_of_zero(sums, kind, problem, play):
     with pytest.raises(VerifiersError, match=rf"expected a rollout that asks and is scored; got .*{problem}"):
         play(sums.sums(getattr(sums, kind)), "5")
