@@ -90,7 +90,7 @@ def grpo(config: GrpoConfig, parts: Parts, checkpoints: CheckpointStore | None =
     groups = graph.group("groups", episodes, missing=Retry(config.member_retries, then="drop"))
     rewards = graph.stage("rewards", parts.rewards())
     advantages = graph.stage("advantages", Advantages(config.advantages))
-    batches = graph.stage("batches", Pack(PackConfig(row_length=config.trainer.row_length)))
+    batches = graph.stage("batches", Pack(PackConfig(row_length=config.trainer.row_length), config.loss.needs))
     collect = Collect(config.groups_per_step, steps=config.steps)
     trainer = graph.sink("trainer", learner, collect=collect, placement=Threads())
 

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from graphs.parts import Parts
 from graphs.program import Program, Training
-from stages.batches.microbatch import empty_rows
+from stages.batches.rows import empty_rows
 from stages.models.cache import empty_cache
 from stages.models.lora import trained
 from stages.models.mesh import mesh_of, row_sharding
@@ -158,7 +158,7 @@ def memory_table(needs: Sequence[Need], budget: Budget) -> str:
 
 def _activations(made: Programs, own: Layout, frozen: Layout, mesh: Mesh, training: Training) -> int:
     """Bytes the compiled gradient of a micro-batch takes beside its arguments and results."""
-    rows = empty_rows(training.config.rows_per_microbatch, training.config.row_length)
+    rows = empty_rows(training.config.rows_per_microbatch, training.config.row_length, training.loss.needs.arrays)
     spread = jax.tree.map(lambda array: _at(array, array.dtype, row_sharding(mesh)), rows)
     with jax.set_mesh(mesh):
         lowered = made.accumulate.lower(own.masters, made.accumulated, frozen.tree, spread, np.int32(0))

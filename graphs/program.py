@@ -18,7 +18,7 @@ from graphs.parts import Parts
 from graphs.sft import SftConfig, sft
 from stages.agents.agent import sessions_of
 from stages.checkpoint.store import CheckpointStore
-from stages.losses.supervised import supervised_loss
+from stages.losses.supervised import SupervisedLoss
 from stages.losses.tokens import Loss
 from stages.records import Example
 from stages.rewards.shuffled import Shuffled
@@ -102,7 +102,7 @@ def warm_start(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -
         lambda folder: sft(config, parts, examples),
         total=config.steps,
         check=_sft_check(config, parts, examples),
-        training=Training(config.trainer, supervised_loss),
+        training=Training(config.trainer, SupervisedLoss()),
     )
 
 
@@ -143,7 +143,7 @@ def supervised(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -
     def make(folder: Path | None) -> Graph:
         return sft(config, parts, examples, None if folder is None else CheckpointStore(folder / "checkpoints"))
 
-    check, trained = _sft_check(config, parts, examples), Training(config.trainer, supervised_loss)
+    check, trained = _sft_check(config, parts, examples), Training(config.trainer, SupervisedLoss())
     return Phase("sft", title, make, total=config.steps, main=True, check=check, training=trained)
 
 

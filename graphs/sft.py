@@ -9,7 +9,7 @@ from flow import Collect, Graph, Threads
 from graphs.parts import Parts
 from stages.batches.stage import Pack, PackConfig
 from stages.checkpoint.store import CheckpointStore
-from stages.losses.supervised import supervised_loss
+from stages.losses.supervised import SupervisedLoss
 from stages.records import Example
 from stages.tasks.example_sets import ExampleSets
 from stages.text.demonstrations import Demonstrate
@@ -44,11 +44,11 @@ def sft(config: SftConfig, parts: Parts, examples: tuple[Example, ...], checkpoi
     graph = Graph("sft")
     demonstrations = graph.source("demonstrations", ExampleSets(examples, config.examples_per_step, config.seed))
     written = graph.stage("written", Demonstrate(parts.chat, parts.tools), workers=2, order="input")
-    packing = PackConfig(row_length=config.trainer.row_length, logprobs="ignored")
-    batches = graph.stage("batches", Pack(packing), order="input")
+    loss = SupervisedLoss()
+    batches = graph.stage("batches", Pack(PackConfig(row_length=config.trainer.row_length), loss.needs), order="input")
     trainer = graph.sink(
         "trainer",
-        Trainer(parts.model, supervised_loss, config.trainer, checkpoints),
+        Trainer(parts.model, loss, config.trainer, checkpoints),
         collect=Collect(1, steps=config.steps),
         placement=Threads(),
     )

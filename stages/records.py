@@ -3,7 +3,7 @@
 Frozen msgspec structs. A value that was not measured is ``None``; in a per-token array, where ``None`` cannot stand, it is
 NaN (log-probabilities) or -1 (versions), never 0. This file knows no stage, no model and no tokenizer.
 
-Axes: T tokens of one episode, R rows of a batch, L length of a row.
+Axes: T tokens of one episode or of one segment.
 """
 
 import enum
@@ -138,6 +138,8 @@ class Turn(msgspec.Struct, frozen=True):
     """Seconds from request to reply, waiting for a slot included."""
     tool_s: float | None
     """Seconds the environment took to answer; ``None`` where it was not asked."""
+    reward: float | None = None
+    """What the environment gave for this turn; ``None`` where it gives no rewards turn by turn."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -188,6 +190,13 @@ class Episode(msgspec.Struct, frozen=True, eq=False):
     """Wall time of the whole episode."""
     rows: tuple[Row, ...] = ()
     """The rows that its tokens are made of, one after another; empty for a single one of all tokens, which is trained."""
+    reference: np.ndarray | None = None
+    """float32 [T]: log-probability of a sampled token under the reference model, at the temperature it was sampled at; NaN
+    elsewhere. ``None`` until scored, and where there is no reference."""
+    teacher: np.ndarray | None = None
+    """The same under the teacher of a distillation."""
+    values: np.ndarray | None = None
+    """float32 [T]: the critic's value of what came before a sampled token; NaN elsewhere. ``None`` where there is no critic."""
 
     @property
     def num_sampled(self) -> int:
@@ -210,8 +219,13 @@ class Group(msgspec.Struct, frozen=True, eq=False):
 
     birth: int
     episodes: tuple[Episode, ...]
-    advantages: np.ndarray | None = None
-    """float32 [members]; ``None`` before the advantage stage; 0 for a member that is not trained."""
+    advantages: tuple[np.ndarray, ...] | None = None
+    """float32 [T] for each member, aligned to its ids: 0 where the token was not sampled, and for a member that is not live.
+    ``None`` before the advantage stage."""
+    returns: tuple[np.ndarray, ...] | None = None
+    """What the critic should have said, aligned alike; ``None`` where there is no critic."""
+    live: tuple[bool, ...] | None = None
+    """Members that take part in statistics, in the divisor of the loss and in training; ``None`` before the advantage stage."""
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -233,37 +247,60 @@ class EpisodeRow(msgspec.Struct, frozen=True):
     """Sampled tokens of roles that are not trained."""
     num_forks: int = 0
     """Rows that begin with a history written anew."""
+    live: bool = True
+    """Whether it took part in statistics and in the divisor of the loss."""
+
+
+class Segment(msgspec.Struct, frozen=True, eq=False):
+    """Tokens that are read together, from position 0, and see no other segment.
+
+    Arrays are aligned to the token they describe: ``mask[t]`` says that token t is a target, predicted from the tokens before
+    it. What stands elsewhere means nothing.
+    """
+
+    ids: np.ndarray
+    """int32 [T]"""
+    mask: np.ndarray
+    """bool [T]: targets. The first token cannot be one: nothing predicts it."""
+    advantages: np.ndarray | None = None
+    """float32 [T]; ``None`` for a loss that reads none."""
+    logprobs: np.ndarray | None = None
+    """float32 [T]: behaviour log-probabilities; ``None`` where no policy sampled them, and for a loss that reads none."""
+    versions: np.ndarray | None = None
+    """int32 [T]: weight version that sampled each target; ``None`` where no policy sampled them."""
+    reference: np.ndarray | None = None
+    """float32 [T]: log-probabilities under the reference model; ``None`` for a loss that reads none."""
+    values: np.ndarray | None = None
+    """float32 [T]: what the critic said; ``None`` for a loss that reads none."""
+    returns: np.ndarray | None = None
+    """float32 [T]: what the critic should have said; ``None`` for a loss that reads none."""
+    weight: float = 1.0
+    """Share of each target in the summed loss: 1, or one over the tokens of its sequence."""
+    name: str = "segment"
+    """For error messages."""
 
 
 class Batch(msgspec.Struct, frozen=True, eq=False):
-    """Segments packed into rows of one static length. Segment numbers start at 1 in each row; 0 is padding.
-
-    Arrays are aligned to the token they describe: ``mask[r, l]`` says that token ``l`` is a target, predicted from the
-    tokens of the same segment before it.
-    """
+    """What a group, or a set of demonstrations, gives to train on."""
 
     birth: int
-    """Birth number of the group (or of the demonstration) it was cut from: the order in which batches are summed."""
-    ids: np.ndarray
-    """int32 [R, L]"""
-    positions: np.ndarray
-    """int32 [R, L]: position within the segment, from 0."""
-    segments: np.ndarray
-    """int32 [R, L]"""
-    mask: np.ndarray
-    """bool [R, L]"""
-    logprobs: np.ndarray
-    """float32 [R, L]: behaviour log-probabilities, 0 where ``mask`` is False."""
-    advantages: np.ndarray
-    """float32 [R, L]: one value for all targets of a segment, 0 where ``mask`` is False."""
-    versions: np.ndarray
-    """int32 [R, L]: weight version that sampled the target; -1 where ``mask`` is False, and where no policy sampled it."""
+    """Birth number of the group it was cut from: the order in which batches are summed."""
+    units: tuple[tuple[Segment, ...], ...]
+    """Segments that must share a row stand in one unit: two for a preference, else one. Empty without any target."""
+    divisor: float
+    """Its part of what the summed loss of a step is divided by: tokens, sequences or pairs, those included that have no
+    gradient and therefore no segment here."""
     episodes: tuple[EpisodeRow, ...] = ()
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """All segments, in order."""
+        return tuple(segment for unit in self.units for segment in unit)
 
     @property
     def num_targets(self) -> int:
         """Number of tokens with a loss."""
-        return int(self.mask.sum())
+        return sum(int(segment.mask.sum()) for segment in self.segments)
 
 
 class Weights(msgspec.Struct, frozen=True, eq=False):

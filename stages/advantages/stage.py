@@ -1,5 +1,7 @@
 """Gives a scored group its advantages: ``Group -> Group``, or filtered where the group says nothing. Maths: ``grpo.py``."""
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -40,7 +42,14 @@ class Advantages:
         advantages = group_advantages(rewards, live, self._config.scale)
         if self._config.filter_no_signal and not advantages.any():
             return Filtered("no_signal")
-        return msgspec.structs.replace(group, advantages=advantages)
+        return msgspec.structs.replace(group, advantages=spread(advantages, group.episodes), live=tuple(live.tolist()))
+
+
+def spread(values: np.ndarray, episodes: Sequence[Episode]) -> tuple[np.ndarray, ...]:
+    """One value for each member as float32 [T] for each: on its sampled tokens, 0 elsewhere."""
+    return tuple(
+        np.where(episode.mask, np.float32(value), np.float32(0.0)) for value, episode in zip(values, episodes, strict=True)
+    )
 
 
 def is_live(episode: Episode) -> bool:

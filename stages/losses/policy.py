@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from pydantic import BaseModel, ConfigDict, Field
 
-from stages.losses.tokens import Sums, Tokens, masked_sum
+from stages.losses.tokens import Needs, Sums, Tokens, masked_sum
 
 LOG_RATIO_BOUND = 20.0
 """Largest magnitude of a log ratio before the exponential. Beyond it the ratio would reach infinity, and infinity times the
@@ -50,7 +50,8 @@ def policy_loss(tokens: Tokens, clip_low: float, clip_high: float) -> tuple[jax.
         "ratio": masked_sum(ratio_BT, mask_BT),
         "entropy": masked_sum(tokens.entropy, mask_BT),
     }
-    return -masked_sum(jnp.minimum(free_BT, clipped_BT), mask_BT), jax.lax.stop_gradient(sums)
+    weights_BT = jnp.where(mask_BT, tokens.weights, 0.0)
+    return -masked_sum(jnp.minimum(free_BT, clipped_BT) * weights_BT, mask_BT), jax.lax.stop_gradient(sums)
 
 
 class ClippedPolicyLoss(BaseModel):
@@ -62,6 +63,11 @@ class ClippedPolicyLoss(BaseModel):
     """How far the ratio may fall below 1 before a token with a negative advantage stops giving a gradient."""
     clip_high: float | None = Field(default=None, gt=0.0)
     """How far it may rise above 1 for a token with a positive advantage; ``None`` takes ``clip_low``."""
+
+    @property
+    def needs(self) -> Needs:
+        """Behaviour log-probabilities; the clip bounds what stale ones do."""
+        return Needs()
 
     def __call__(self, tokens: Tokens) -> tuple[jax.Array, Sums]:
         """Summed loss and sums to report; see ``policy_loss``."""

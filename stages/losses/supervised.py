@@ -3,20 +3,30 @@
 Axes: B rows, T length of a row.
 """
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
+from pydantic import BaseModel, ConfigDict
 
-from stages.losses.tokens import Sums, Tokens, masked_sum
+from stages.losses.tokens import Needs, Sums, Tokens, masked_sum
 
 
-def supervised_loss(tokens: Tokens) -> tuple[jax.Array, Sums]:
-    """Sum over targets of the negative log-probability.
+class SupervisedLoss(BaseModel):
+    """The negative log-probability of the targets."""
 
-    Args:
-        tokens: see ``Tokens``; only ``logprobs``, ``entropy`` and ``mask`` are read.
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
-    Returns:
-        The summed loss, and the sum ``entropy``.
-    """
-    logprobs_BT = jnp.where(tokens.mask, tokens.logprobs, 0.0)
-    return -jnp.sum(logprobs_BT), jax.lax.stop_gradient({"entropy": masked_sum(tokens.entropy, tokens.mask)})
+    aggregation: Literal["token", "sequence"] = "token"
+    """Mean over all tokens of a step, or over demonstrations of the mean over their tokens."""
+
+    @property
+    def needs(self) -> Needs:
+        """Targets alone."""
+        return Needs(aggregation=self.aggregation, behaviour=False, silent=True)
+
+    def __call__(self, tokens: Tokens) -> tuple[jax.Array, Sums]:
+        """Summed loss, and the sum ``entropy``."""
+        logprobs_BT = jnp.where(tokens.mask, tokens.logprobs, 0.0)
+        loss = -jnp.sum(logprobs_BT * jnp.where(tokens.mask, tokens.weights, 0.0))
+        return loss, jax.lax.stop_gradient({"entropy": masked_sum(tokens.entropy, tokens.mask)})

@@ -1,16 +1,20 @@
-"""What a loss sees: per-token arrays aligned to the token they describe. No logits, no parameters, no model.
+"""What a loss sees, and what it says of itself. No logits, no parameters, no model.
 
-Axes: B rows, T length of a row, V vocabulary.
+Axes: B rows, T length of a row.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import msgspec
 
 Sums = dict[str, jax.Array]
 """float32 scalars, each a sum over the target tokens; divided by their number it is the mean that is reported."""
+Aggregation = Literal["token", "sequence", "constant", "pair"]
+"""How the losses of tokens become one number. ``token``: the mean over all tokens of the step. ``sequence``: the mean over
+episodes of the mean over their tokens. ``constant``: the sum, over episodes times a fixed length. ``pair``: the mean over
+pairs."""
 
 
 class Tokens(NamedTuple):
@@ -19,17 +23,66 @@ class Tokens(NamedTuple):
     logprobs: jax.Array
     """float32 [B, T]: log-probability of the token under the parameters being trained."""
     entropy: jax.Array
-    """float32 [B, T]: entropy in nats of the distribution that predicted the token; carries no gradient."""
-    behaviour: jax.Array
-    """float32 [B, T]: log-probability of the token under the distribution it was sampled from."""
-    advantages: jax.Array
-    """float32 [B, T]"""
+    """float32 [B, T]: entropy in nats of the distribution that predicted the token."""
     mask: jax.Array
     """bool [B, T]: True for targets."""
+    segments: jax.Array
+    """int32 [B, T]: number of the segment in its row, from 1; 0 for padding. Those of a unit of two follow one another, the
+    first of them with an odd number."""
+    weights: jax.Array
+    """float32 [B, T]: share of a target in the summed loss."""
+    advantages: jax.Array
+    """float32 [B, T]"""
+    behaviour: jax.Array
+    """float32 [B, T]: log-probability of the token under the distribution it was sampled from."""
+    proximal: jax.Array | None = None
+    """float32 [B, T]: the same under the parameters at the beginning of the step. ``None`` where a step has a single update:
+    then these are the parameters being trained, and ``stop_gradient(logprobs)`` is the same."""
+    reference: jax.Array | None = None
+    """float32 [B, T]: the same under the reference model; ``None`` where there is none."""
+    values: jax.Array | None = None
+    """float32 [B, T]: what the critic being trained says of what came before the token; ``None`` where there is none."""
+    old_values: jax.Array | None = None
+    """float32 [B, T]: what it said when the advantages were made."""
+    returns: jax.Array | None = None
+    """float32 [B, T]: what it should say."""
 
 
-Loss = Callable[[Tokens], tuple[jax.Array, Sums]]
-"""(summed loss, sums to report). Sums and never means: micro-batches of any cut then add up to the same number."""
+class Needs(msgspec.Struct, frozen=True):
+    """What a loss asks of those who feed it."""
+
+    aggregation: Aggregation = "token"
+    """How the losses of tokens become one number."""
+    constant_length: int | None = None
+    """Tokens that an episode counts for, with ``constant``; ``None`` otherwise."""
+    behaviour: bool = True
+    """Whether it reads behaviour log-probabilities."""
+    reference: bool = False
+    """Whether it reads the reference model's."""
+    critic: bool = False
+    """Whether it reads values and returns."""
+    silent: bool = False
+    """Whether a target with an advantage of 0 has a gradient all the same. If not, such tokens are left out of the rows."""
+    stale: bool = True
+    """Whether it bounds or corrects what older weights sampled."""
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Names of the optional arrays of rows that it reads."""
+        return ("reference",) * self.reference + ("values", "returns") * self.critic
+
+
+class Loss(Protocol):
+    """Hashable, as frozen configs are: the same loss compiles once."""
+
+    @property
+    def needs(self) -> Needs:
+        """What it asks of those who feed it."""
+        ...
+
+    def __call__(self, tokens: Tokens) -> tuple[jax.Array, Sums]:
+        """(summed loss, sums to report). Sums and never means: micro-batches of any cut then add up to the same number."""
+        ...
 
 
 def masked_sum(values_BT: jax.Array, mask_BT: jax.Array) -> jax.Array:

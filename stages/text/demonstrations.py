@@ -38,7 +38,8 @@ class Demonstrate:
             demonstrate(example, self._chat, self._tools, birth=context.birth, member=member)
             for member, example in enumerate(examples)
         )
-        return Group(context.birth, episodes, np.ones(len(episodes), np.float32))
+        advantages = tuple(np.where(episode.mask, np.float32(1.0), np.float32(0.0)) for episode in episodes)
+        return Group(context.birth, episodes, advantages, live=(True,) * len(episodes))
 
 
 def demonstrate(example: Example, chat: Chat, tools: Sequence[ToolSpec], *, birth: int, member: int) -> Episode:

@@ -6,20 +6,11 @@ A value that was not measured is ``None``: the mean reward of a step without a s
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from stages.records import Batch, EpisodeRow, Status
 
 Row = dict[str, int | float | str | None]
-
-
-def divisor(batch: Batch) -> int:
-    """Tokens the summed loss of a batch is divided by: those sampled by members that did not fail, in rows that are trained.
-
-    Members with an advantage of 0 have no row, but they count here: leaving them out saves work and changes no update. A batch
-    without episodes counts its targets.
-    """
-    if not batch.episodes:
-        return batch.num_targets
-    return sum(row.num_sampled - row.num_untrained for row in batch.episodes if row.status.rule.counts)
 
 
 class StepMeter:
@@ -32,7 +23,7 @@ class StepMeter:
         self.num_silent = 0
         self.num_targets = 0
         self.num_tokens = 0
-        self.divisor = 0
+        self.divisor = 0.0
         self.num_microbatches = 0
         self.gradient_s = 0.0
 
@@ -42,10 +33,10 @@ class StepMeter:
         if lag is not None:
             self.lags.append(lag)
         self.num_groups += 1
-        self.num_silent += not batch.advantages[batch.mask].any()
+        self.num_silent += not any(np.any(segment.advantages) for segment in batch.segments if segment.advantages is not None)
         self.num_targets += batch.num_targets
-        self.num_tokens += int((batch.segments > 0).sum())
-        self.divisor += divisor(batch)
+        self.num_tokens += sum(len(segment.ids) for segment in batch.segments)
+        self.divisor += batch.divisor
 
 
 def episode_metrics(episodes: Sequence[EpisodeRow]) -> Row:

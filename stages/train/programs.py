@@ -14,7 +14,7 @@ import optax
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 
-from stages.batches.microbatch import empty_rows
+from stages.batches.rows import empty_rows
 from stages.losses.tokens import Loss
 from stages.models.mesh import mesh_of, replicated
 from stages.train.config import TrainerConfig
@@ -88,7 +88,7 @@ def programs(
         transform_non_params=lambda leaf: _at(leaf, everywhere),
     )  # fmt: skip
     state_at = jax.tree.map(lambda leaf: leaf.sharding, state)
-    rows = empty_rows(config.rows_per_microbatch, config.row_length)
+    rows = empty_rows(config.rows_per_microbatch, config.row_length, loss.needs.arrays)
     reported, (sums, gap) = jax.eval_shape(objective, shapes, frozen.tree, rows, np.int32(0))
     loose = jax.tree.map(lambda leaf: _at(leaf, everywhere), (reported, sums, gap))
     accumulated = Accumulated(shapes, *loose)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-from stages.batches.microbatch import Rows
+from stages.batches.rows import Rows
 from stages.losses.tokens import Loss, Sums, Tokens, masked_sum
 from stages.models.logprobs import token_logprobs
 
@@ -88,7 +88,19 @@ def make_objective(graphdef: nnx.GraphDef, dtypes: tuple[Any, ...], loss: Loss, 
         model = nnx.merge(graphdef, cast_like(parameters, dtypes), frozen)
         logits_BTV = model(rows.ids, rows.positions, rows.segments)
         logprobs_BT, entropy_BT = token_logprobs(logits_BTV, rows.ids, rows.segments, temperature)
-        tokens = Tokens(logprobs_BT, entropy_BT, rows.logprobs, rows.advantages, rows.mask)
+        tokens = Tokens(
+            logprobs=logprobs_BT,
+            entropy=entropy_BT,
+            mask=rows.mask,
+            segments=rows.segments,
+            weights=rows.weights,
+            advantages=rows.advantages,
+            behaviour=rows.logprobs,
+            proximal=rows.proximal,
+            reference=rows.reference,
+            old_values=rows.values,
+            returns=rows.returns,
+        )
         summed, sums = loss(tokens)
         return summed, (sums, jax.lax.stop_gradient(_gap(tokens, rows.versions == version)))
 

@@ -24,7 +24,7 @@ from flax import nnx
 from jax.sharding import NamedSharding
 
 from flow import Context
-from stages.batches.microbatch import Rows, cut, empty_rows, padded, rows_of
+from stages.batches.rows import RowFiller, Rows, empty_rows
 from stages.cancellation import to_the_end
 from stages.checkpoint.store import CheckpointStore
 from stages.losses.tokens import Loss
@@ -110,7 +110,7 @@ class Trainer:
             if self._checkpoints is not None:
                 stack.enter_context(self._checkpoints)
                 self._restore(self._checkpoints)
-            rows = self._spread(empty_rows(self._config.rows_per_microbatch, self._config.row_length))
+            rows = self._spread(empty_rows(self._config.rows_per_microbatch, self._config.row_length, self._loss.needs.arrays))
             self._accumulated = jax.tree.map(
                 lambda leaf: jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding), made.accumulated
             )
@@ -120,7 +120,7 @@ class Trainer:
                 self._accumulate = self._compiled(made.accumulate, self._parameters, sums, self._frozen, rows, np.int32(0))
                 self._update = self._compiled(made.update, self._parameters, self._state, sums, np.float32(0))
             self._stack = stack.pop_all()
-        self._rest = empty_rows(0, self._config.row_length)
+        self._filler = RowFiller(self._config.rows_per_microbatch, self._config.row_length, self._loss.needs.arrays)
         self._version = 0
         self._meter = StepMeter()
         self._since = self._clock()
@@ -154,19 +154,14 @@ class Trainer:
         """Take in one batch, and the gradient of each micro-batch that is now full.
 
         Args:
-            batch: rows of the configured length, in birth order.
+            batch: in birth order.
             context: its ``lag`` enters the metrics.
 
         Raises:
-            ValueError: the rows have another length.
+            ValueError: a unit of the batch is longer than a row.
         """
-        if batch.ids.shape[1] != self._config.row_length:
-            raise ValueError(
-                f"{context.node}: expected rows of row_length={self._config.row_length} tokens, got {batch.ids.shape[1]}; "
-                "give Pack and Trainer the same row_length"
-            )
+        full = self._filler.add(batch.units)
         self._meter.add(batch, context.lag)
-        full, self._rest = cut(self._rest, rows_of(batch), self._config.rows_per_microbatch)
         for rows in full:
             self._take_gradient(rows, context)
 
@@ -178,9 +173,8 @@ class Trainer:
         Raises:
             OSError: an earlier save failed.
         """
-        if self._rest.num_rows:
-            self._take_gradient(padded(self._rest, self._config.rows_per_microbatch), context)
-            self._rest = empty_rows(0, self._config.row_length)
+        for rows in self._filler.flush():
+            self._take_gradient(rows, context)
         meter, self._meter = self._meter, StepMeter()
         begun = self._clock()
         with context.span("update", step=self._step + 1):

@@ -12,13 +12,14 @@ import pytest
 from flax import nnx
 
 from flow import Context, testing
-from stages.batches.pack import Segment, pack
+from stages.batches.pack import make_batch
+from stages.batches.rows import Rows, rows_of
 from stages.checkpoint.store import CheckpointStore, complete_steps, load_parameters
 from stages.losses.policy import ClippedPolicyLoss
-from stages.losses.supervised import supervised_loss
+from stages.losses.supervised import SupervisedLoss
 from stages.models.config import ModelConfig
 from stages.models.transformer import Transformer
-from stages.records import Batch, EpisodeRow, Status
+from stages.records import Batch, EpisodeRow, Segment, Status
 from stages.train.config import TrainerConfig
 from stages.train.trainer import Trainer
 
@@ -60,13 +61,21 @@ def segment(random: np.random.Generator, length: int = 6, advantage: float | Non
     mask = np.arange(length) >= 2
     logprobs = np.where(mask, -random.uniform(1.5, 3.0, length), np.nan).astype(np.float32)
     advantage = float(random.normal()) if advantage is None else advantage
-    return Segment(random.integers(0, VOCAB, length).astype(np.int32), mask, logprobs, advantage)
+    return Segment(random.integers(0, VOCAB, length).astype(np.int32), mask, np.full(length, advantage, np.float32), logprobs)
 
 
 def batches(sizes: Sequence[int], seed: int = 0) -> list[Batch]:
     """One batch for each size, of that many segments."""
     random = np.random.default_rng(seed)
-    return [pack(birth, [segment(random) for _ in range(size)], ROW) for birth, size in enumerate(sizes)]
+    return [batch_of(birth, [segment(random) for _ in range(size)]) for birth, size in enumerate(sizes)]
+
+
+def batch_of(birth: int, segments: Sequence[Segment], **settings: Any) -> Batch:
+    return make_batch(birth, [(segment,) for segment in segments], **settings)
+
+
+def packed(batch: Batch) -> Rows:
+    return rows_of(batch, ROW)
 
 
 def config(**settings: Any) -> TrainerConfig:
@@ -100,9 +109,9 @@ def test_a_step_equals_one_plain_call_with_each_segment_in_a_row_of_its_own():
     """S79: loss and gradient norm, over a real decoder: packed rows against a loss written out again, one segment a row."""
     random = np.random.default_rng(1)
     segments = [segment(random, length) for length in (6, 5, 12, 4, 3)]
-    _, rows, _ = train([[pack(0, segments[:3], ROW), pack(1, segments[3:], ROW)]], model=decoder())
+    _, rows, _ = train([[batch_of(0, segments[:3]), batch_of(1, segments[3:])]], model=decoder())
     graphdef, parameters = nnx.split(decoder(), nnx.Param)
-    alone = [pack(0, [s], ROW) for s in segments]
+    alone = [batch_of(0, [s]) for s in segments]
     ids, at, one, mask, old, advantage = (
         np.concatenate([getattr(batch, name) for batch in alone])
         for name in ("ids", "positions", "segments", "mask", "logprobs", "advantages")
@@ -259,8 +268,8 @@ def test_times_of_a_step_add_up():
 def test_supervised_training_learns_a_fixed_sequence():
     """The loss falls from about log(vocabulary) to under 0.1, and greedy reading gives the sequence back."""
     ids = np.array([1, 7, 3, 9, 2, 5, 4], np.int32)
-    demonstration = pack(0, [Segment(ids, np.arange(7) >= 1)], ROW)
-    model, rows, _ = train([[demonstration]] * 200, supervised_loss, learning_rate=0.03, rows_per_microbatch=1)
+    demonstration = batch_of(0, [Segment(ids, np.arange(7) >= 1)])
+    model, rows, _ = train([[demonstration]] * 200, SupervisedLoss(), learning_rate=0.03, rows_per_microbatch=1)
     assert abs(rows[0]["loss"] - math.log(VOCAB)) < 1.0
     assert rows[-1]["loss"] < 0.1
     assert rows[-1]["kl"] is None
@@ -283,7 +292,7 @@ def scored(logits: np.ndarray, ids: np.ndarray) -> np.ndarray:
 
 def test_policy_training_makes_rewarded_tokens_likelier():
     random = np.random.default_rng(5)
-    batch = pack(0, [segment(random, ROW, advantage=1.0), segment(random, ROW, advantage=-1.0)], ROW)
+    batch = batch_of(0, [segment(random, ROW, advantage=1.0), segment(random, ROW, advantage=-1.0)])
     model, _, _ = train([[batch]] * 5)
     gain = scored(everything(model, batch), batch.ids) - scored(everything(tiny(), batch), batch.ids)
     assert gain[0][batch.mask[0]].sum() > 0.0 > gain[1][batch.mask[1]].sum()
@@ -292,7 +301,7 @@ def test_policy_training_makes_rewarded_tokens_likelier():
 @pytest.mark.parametrize(("temperature", "divisor"), [(0.6, 0.6), (0.0, 1.0)])
 def test_behaviour_log_probabilities_at_the_sampling_temperature_give_a_ratio_of_one(temperature, divisor):
     """S80, S81: engine and trainer score one distribution; temperature 0 stands for 1 on both sides."""
-    batch = pack(0, [segment(np.random.default_rng(6), ROW, advantage=1.0)], ROW)
+    batch = batch_of(0, [segment(np.random.default_rng(6), ROW, advantage=1.0)])
     behaviour = scored(everything(tiny(), batch) / divisor, batch.ids)
     batch.logprobs[batch.mask] = behaviour[batch.mask]
     _, rows, _ = train([[batch]], temperature=temperature)
