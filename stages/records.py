@@ -235,6 +235,18 @@ class Example(msgspec.Struct, frozen=True):
     messages: tuple[Message, ...]
 
 
+class Preference(msgspec.Struct, frozen=True):
+    """Two replies to one prompt, of which somebody prefers one."""
+
+    id: str
+    prompt: tuple[Message, ...]
+    """What was said before; its assistant messages are no targets."""
+    chosen: tuple[Message, ...]
+    """The better reply: begins and ends with an assistant message."""
+    rejected: tuple[Message, ...]
+    """The worse one, alike."""
+
+
 class EpisodeRow(msgspec.Struct, frozen=True):
     """What the metrics of a step need of one episode once its tokens are packed."""
 
