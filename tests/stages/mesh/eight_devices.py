@@ -170,7 +170,7 @@ def training() -> dict[str, Any]:
     row, alone = step(Transformer(DENSE, nnx.Rngs(0)))
     model, _ = on(DENSE, (2, 2, 1), jax.devices()[:4])
     spread_row, trainer = step(model)
-    moments = [leaf for leaf in jax.tree.leaves(trainer._state) if leaf.ndim > 1]
+    moments = [leaf for leaf in jax.tree.leaves(trainer._learner.state) if leaf.ndim > 1]
     published = trainer.weights
 
     async def load(engine: Engine) -> Any:

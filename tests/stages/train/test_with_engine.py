@@ -160,7 +160,7 @@ def test_nothing_of_the_frozen_base_is_in_optimizer_or_checkpoint_and_a_run_resu
     running(decoder(lora=True), half, checkpoints=CheckpointStore(tmp_path))
     saved = Trainer(decoder(lora=True), PolicyLoss(), TRAINER, CheckpointStore(tmp_path), resume=True)
     saved.open()
-    moments = [leaf.size for leaf in jax.tree.leaves(saved._state) if leaf.ndim > 0]
+    moments = [leaf.size for leaf in jax.tree.leaves(saved._learner.state) if leaf.ndim > 0]
     assert sum(moments) == 2 * sum(leaf.size for leaf in jax.tree.leaves(second.parameters))
     resumed, _ = one_step(saved, batch)
     for ours, theirs in zip(jax.tree.leaves(resumed.parameters), jax.tree.leaves(third.parameters), strict=True):
@@ -242,7 +242,9 @@ def test_bfloat16_parameters_are_trained_in_float32_and_published_rounded(tmp_pa
     assert np.abs(steps[-1].astype(np.float32) - began).max() >= 2**-8
     resumed = make(CheckpointStore(tmp_path), resume=True)
     resumed.open()
-    for ours, theirs in zip(jax.tree.leaves(resumed._parameters), jax.tree.leaves(trainer._parameters), strict=True):
+    for ours, theirs in zip(
+        jax.tree.leaves(resumed._learner.parameters), jax.tree.leaves(trainer._learner.parameters), strict=True
+    ):
         assert ours.dtype == np.float32
         np.testing.assert_array_equal(ours, theirs)
 
