@@ -197,6 +197,9 @@ class Episode(msgspec.Struct, frozen=True, eq=False):
     """The same under the teacher of a distillation."""
     values: np.ndarray | None = None
     """float32 [T]: the critic's value of what came before a sampled token; NaN elsewhere. ``None`` where there is no critic."""
+    turn_rewards: tuple[float, ...] | None = None
+    """What of ``reward`` belongs to each of ``turns``, weighted as it is in there; the rest belongs to the end. ``None`` where
+    all of it does."""
 
     @property
     def num_sampled(self) -> int:
