@@ -62,8 +62,8 @@ class Outcomes:
     """Counts of one run.
 
     Args:
-        on_step: takes a row after each completed step: for each source, what was drawn, trained, silent and lost (given up for
-            whatever reason) since the row before; ``None`` for no rows.
+        on_step: takes a row after each step that is complete and reported: for each source, what was drawn, trained, silent and
+            lost (given up for whatever reason) since the row before; ``None`` for no rows.
     """
 
     def __init__(self, on_step: Callable[[Mapping[str, int]], None] | None = None) -> None:
@@ -97,8 +97,7 @@ class Outcomes:
         if step:
             self._skips.discard(self._steps)
             self._steps += 1
-            if self._on_step is not None:
-                self._on_step(self._step_row())
+            self._tell_step(self._steps <= self._rows)
 
     def stepped(self, skipped: str | None) -> None:
         """The trainer reported a step; its update was skipped for a reason, or applied (``None``).
@@ -106,15 +105,14 @@ class Outcomes:
         The row comes before the step is complete where the trainer has a thread of its own, and after it where it has none.
         """
         number, self._rows = self._rows, self._rows + 1
-        if skipped is None:
-            return
-        if number >= self._steps:
+        complete = number < self._steps
+        if skipped is not None and complete:
+            for ends in self._latest:
+                ends.ends[TRAINED] -= 1
+                ends.ends[SKIPPED] = ends.ends.get(SKIPPED, 0) + 1
+        elif skipped is not None:
             self._skips.add(number)
-            return
-        for ends in self._latest:
-            ends.ends[TRAINED] -= 1
-            ends.ends[SKIPPED] = ends.ends.get(SKIPPED, 0) + 1
-        self._latest = []
+        self._tell_step(complete)
 
     def episode(self, episode: Episode) -> None:
         """Count an episode by its status."""
@@ -164,6 +162,11 @@ class Outcomes:
             if label not in self._labels and len(self._labels) >= MAX_LABELS:
                 label = (OTHER, None)
             yield self._labels.setdefault(label, Ends(*label))
+
+    def _tell_step(self, known: bool) -> None:
+        """Give the row of a step once it is known to be complete and whether its update was applied."""
+        if known and self._on_step is not None:
+            self._on_step(self._step_row())
 
     def _step_row(self) -> Mapping[str, int]:
         sources = list(dict.fromkeys(source for source, _ in self._labels))
