@@ -124,7 +124,7 @@ class NotResumable(FlowError, TypeError):
     def __init__(self, where: str, got: str) -> None:
         super().__init__(
             f"{where}: expected a source that declares its state, with state() and restore(state), or a sequence; got {got}; "
-            "give it both, draw from a sequence, or from a function that makes the iterable anew (stages.tasks.iterated.Replayed)"
+            "give it both, draw from a sequence, or from what makes the iterable anew (stages.tasks.iterated.Replayed)"
         )
 
 

@@ -15,7 +15,11 @@ class Resumable(Protocol):
     """
 
     def state(self) -> Any:
-        """Where the next draw is."""
+        """Where the next draw is.
+
+        Raises:
+            TypeError: it draws from a source that does not declare its own.
+        """
         ...
 
     def restore(self, state: Any) -> None:
@@ -27,7 +31,7 @@ class Resumable(Protocol):
         ...
 
 
-def check_resumable(source: object, where: str) -> None:
+def check_resumable(source: Any, where: str) -> None:
     """Refuse a source that does not say where it is.
 
     A sequence needs no state of its own: its next item is that with the number of those drawn, which the engine counts.
@@ -37,9 +41,15 @@ def check_resumable(source: object, where: str) -> None:
         where: its place, such as ``grpo.prompts``, for the error.
 
     Raises:
-        NotResumable: it has no ``state`` and ``restore``, and is no sequence.
+        NotResumable: it has no ``state`` and ``restore``, and is no sequence; or its ``state`` says that it has none.
     """
-    if isinstance(source, Resumable) or (isinstance(source, Sequence) and not hasattr(source, "draw")):
+    if issubclass(type(source), Sequence) and not hasattr(source, "draw"):
+        return
+    if isinstance(source, Resumable):
+        try:
+            source.state()
+        except TypeError as error:
+            raise NotResumable(where, str(error)) from error
         return
     missing = [f"{name}()" for name in ("state", "restore") if not hasattr(source, name)]
     raise NotResumable(where, f"{type(source).__name__} without {' and '.join(missing)}")

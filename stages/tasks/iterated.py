@@ -1,8 +1,8 @@
 """Any Python iterable as a source. What it can promise depends on what the iterable can: there are three of them.
 
-``Iterated`` runs and cannot be resumed, since nobody can say where a plain iterator is; ``Replayed`` makes the iterable anew and
-passes over what was drawn; ``Stateful`` is for an iterable that knows its place itself. A sequence needs none of them: ``Tasks``
-draws from one in an order of its own.
+``Iterated`` runs and cannot be resumed, since nobody can say where a plain iterator is; ``Replayed`` makes the iterable anew
+and passes over what was drawn; ``Stateful`` is for an iterable that knows its place itself. A sequence needs none of them:
+``Tasks`` draws from one in an order of its own.
 """
 
 from collections.abc import Callable, Iterable, Iterator
