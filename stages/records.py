@@ -27,6 +27,8 @@ class Task(msgspec.Struct, frozen=True):
     """Name of the source it was drawn from."""
     extra: dict[str, Any] = {}
     """Whatever else the environment of this task reads."""
+    difficulty: str | None = None
+    """A label such as ``easy``, of few: outcomes are counted by it, and curricula choose by it. ``None`` where nobody said."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, tag="call"):
@@ -264,6 +266,10 @@ class EpisodeRow(msgspec.Struct, frozen=True):
     """Rows that begin with a history written anew."""
     live: bool = True
     """Whether it took part in statistics and in the divisor of the loss."""
+    source: str = ""
+    """``Task.source``."""
+    difficulty: str | None = None
+    """``Task.difficulty``."""
 
 
 class Segment(msgspec.Struct, frozen=True, eq=False):

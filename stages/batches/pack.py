@@ -145,6 +145,8 @@ def episode_row(episode: Episode, live: bool = True) -> EpisodeRow:
         num_untrained=episode.num_untrained,
         num_forks=episode.num_forks,
         live=live,
+        source=episode.task.source,
+        difficulty=episode.task.difficulty,
     )
 
 
