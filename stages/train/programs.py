@@ -124,7 +124,7 @@ def scores_first(config: TrainerConfig, loss: Loss) -> bool:
 
     With a single update the loss has them itself, as those it differentiates.
     """
-    return config.max_updates > 1 and loss.needs.behaviour
+    return config.max_updates > 1 and loss.needs.proximal
 
 
 def rows_like(shape: tuple[int, int], config: TrainerConfig, loss: Loss) -> Rows:

@@ -11,7 +11,7 @@ from flax import nnx
 
 from flow import testing
 from stages.batches.pack import make_batch
-from stages.losses.policy import ClippedPolicyLoss
+from stages.losses.policy import PolicyLoss
 from stages.records import Batch, Segment
 from stages.train.config import TrainerConfig
 from stages.train.trainer import Trainer
@@ -83,7 +83,7 @@ def tiny_trainer(model: nnx.Module, *arguments: Any, loss: Any = None, **setting
     """Settings of ``Trainer`` and of its config, in one."""
     own = {name: settings.pop(name) for name in ("temperature", "whiten", "resume", "clock") if name in settings}
     config = TrainerConfig(**{"row_length": ROW, "rows_per_microbatch": 2, "learning_rate": 0.01, **settings})
-    return Trainer(model, loss or ClippedPolicyLoss(), config, *arguments, **own)
+    return Trainer(model, loss or PolicyLoss(), config, *arguments, **own)
 
 
 def run_steps(steps: Sequence[Sequence[Batch]], *arguments: Any, model: nnx.Module | None = None, **settings: Any) -> Ran:

@@ -1,7 +1,7 @@
 import msgspec
 
 from flow import Freshness
-from stages.losses.policy import ClippedPolicyLoss
+from stages.losses.policy import PolicyLoss
 from stages.losses.tokens import Needs
 from stages.train.advice import advice
 from stages.train.config import TrainerConfig
@@ -15,7 +15,7 @@ class Plain(msgspec.Struct, frozen=True):
 
 
 def lines(config: TrainerConfig = CONFIG, loss=None, whiten: bool = False, freshness: Freshness | None = ON_POLICY):
-    return list(advice(config, loss or ClippedPolicyLoss(), whiten, freshness))
+    return list(advice(config, loss or PolicyLoss(), whiten, freshness))
 
 
 def test_a_step_that_streams_and_a_loss_that_corrects_need_no_advice():

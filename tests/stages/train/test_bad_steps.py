@@ -9,7 +9,7 @@ import pytest
 
 from stages.batches.pack import make_batch
 from stages.checkpoint.store import CheckpointStore, complete_steps
-from stages.losses.policy import ClippedPolicyLoss
+from stages.losses.policy import PolicyLoss
 from stages.losses.supervised import SupervisedLoss
 from stages.records import Batch
 from stages.train.bad_steps import BadStepError, exact, read_bad_step
@@ -36,7 +36,7 @@ def test_a_bad_step_is_kept_and_repeated_with_the_same_bits(train, batches, tiny
     assert [row["skipped"] for row in ran.rows] == [None, "not_finite", None]
     (folder,) = (tmp_path / "bad-steps").iterdir()
     assert folder.name == "step-000002"
-    replayed = replay(tiny(7), ClippedPolicyLoss(), folder)
+    replayed = replay(tiny(7), PolicyLoss(), folder)
     assert not np.isfinite(replayed.grad_norm)
     assert (replayed.same_bits, replayed.same_platform) == (True, True)
     assert {name.split(":")[0] for name in replayed.not_finite} == {"embedding", "norm", "projection"}
@@ -59,7 +59,7 @@ def test_the_norm_of_an_explosion_is_repeated_to_the_bit(train, batches, tiny, t
     assert ran.rows[0]["updates"] == 0
     folders = sorted((tmp_path / "bad-steps").iterdir())
     assert len(folders) == ran.rows[0]["skipped_exploding"] == (4 if settings else 1)
-    replayed = replay(tiny(7, dtype=jnp.bfloat16), ClippedPolicyLoss(), folders[-1] / "bad.json")
+    replayed = replay(tiny(7, dtype=jnp.bfloat16), PolicyLoss(), folders[-1] / "bad.json")
     assert replayed.same_bits
     assert replayed.loss == exact(replayed.facts.loss)
     assert replayed.grad_norm > 0
@@ -147,11 +147,11 @@ def batch_times(batch: Batch, factor: float) -> Batch:
 
 def test_what_cannot_be_repeated_is_refused(train, tiny, planted, tmp_path: Path):
     with pytest.raises(LookupError, match=r"expected a bad step with a bad.json, got .*give a folder such as"):
-        replay(tiny(), ClippedPolicyLoss(), tmp_path)
+        replay(tiny(), PolicyLoss(), tmp_path)
     train([planted], CheckpointStore(tmp_path / "checkpoints"))
     folder = tmp_path / "bad-steps" / "step-000001"
-    with pytest.raises(ValueError, match=r"expected the loss of the run, \('ClippedPolicyLoss', .*got \('SupervisedLoss'"):
+    with pytest.raises(ValueError, match=r"expected the loss of the run, \('PolicyLoss', .*got \('SupervisedLoss'"):
         replay(tiny(), SupervisedLoss(), folder)
     (folder / "bad.json").write_text("{}")
     with pytest.raises(ValueError, match=r"expected a bad step of this version in .*bad\.json"):
-        replay(tiny(), ClippedPolicyLoss(), folder)
+        replay(tiny(), PolicyLoss(), folder)
