@@ -6,8 +6,8 @@ maths is in ``step.py``, the bookkeeping in ``metrics.py``; this file only drive
 
 Who owns what: the optimizer state and the accumulator are this object's alone and are donated. Parameters are published, others
 read them while the next ones are made, so they never are. What is trained, the model itself says: its adapters, or all of it
-where it has none. Everything lies on the mesh that the model's parameters lie on. Both programs are compiled when the trainer
-opens, for the one shape there is; a batch of another shape is an error and never a compilation.
+where it has none. Everything lies on the mesh that the model's parameters lie on. The programs are compiled when the trainer
+opens, the gradient for each shape there is; rows of another shape are an error and never a compilation.
 """
 
 import contextlib
@@ -78,6 +78,7 @@ class Trainer:
         self._clock = clock
         self._stack = contextlib.ExitStack()
         self._schedule = learning_rate(config)
+        self._accumulate: dict[tuple[int, int], Callable[..., Any]] = {}
         self._step = self._saved_step = self._num_skipped = self._num_compilations = 0
         _check_rows(config, model)
 
@@ -110,17 +111,21 @@ class Trainer:
             if self._checkpoints is not None:
                 stack.enter_context(self._checkpoints)
                 self._restore(self._checkpoints)
-            rows = self._spread(empty_rows(self._config.rows_per_microbatch, self._config.row_length, self._loss.needs.arrays))
+            arrays = self._loss.needs.arrays
             self._accumulated = jax.tree.map(
                 lambda leaf: jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding), made.accumulated
             )
             # Compiled ahead: such a program refuses another shape, so that nothing can compile later without notice.
             with jax.set_mesh(self._mesh):
                 sums = self._accumulated
-                self._accumulate = self._compiled(made.accumulate, self._parameters, sums, self._frozen, rows, np.int32(0))
+                for shape in self._config.shapes:
+                    rows = self._spread(empty_rows(*shape, arrays))
+                    self._accumulate[shape] = self._compiled(
+                        made.accumulate, self._parameters, sums, self._frozen, rows, np.int32(0)
+                    )
                 self._update = self._compiled(made.update, self._parameters, self._state, sums, np.float32(0))
             self._stack = stack.pop_all()
-        self._filler = RowFiller(self._config.rows_per_microbatch, self._config.row_length, self._loss.needs.arrays)
+        self._filler = RowFiller(self._config.shapes, arrays)
         self._version = 0
         self._meter = StepMeter()
         self._since = self._clock()
@@ -197,8 +202,9 @@ class Trainer:
         with context.span("gradient", step=self._step + 1, targets=int(rows.mask.sum())):
             # Waited for: the span then is the work, and no more than one micro-batch is ever in flight.
             version = np.int32(self._version)
+            accumulate = self._accumulate[rows.shape]
             self._accumulated = jax.block_until_ready(
-                self._accumulate(self._parameters, self._accumulated, self._frozen, self._spread(rows), version)
+                accumulate(self._parameters, self._accumulated, self._frozen, self._spread(rows), version)
             )
         self._meter.gradient_s += self._clock() - begun
         self._meter.num_microbatches += 1
@@ -287,9 +293,10 @@ class Trainer:
 def _check_rows(config: TrainerConfig, model: nnx.Module) -> None:
     mesh = mesh_of(nnx.state(model, nnx.Param))
     shares = mesh.shape["data"] * mesh.shape["fsdp"]
-    if config.rows_per_microbatch % shares:
+    uneven = [rows for rows, _ in config.shapes if rows % shares]
+    if uneven:
         raise ValueError(
             f"expected rows_per_microbatch to be a multiple of {shares}, the devices that share the rows on a mesh of "
-            f"data={mesh.shape['data']} times fsdp={mesh.shape['fsdp']}; got {config.rows_per_microbatch}, in the config of "
-            "Trainer; change either"
+            f"data={mesh.shape['data']} times fsdp={mesh.shape['fsdp']}, its parts by split_last too; got micro-batches of "
+            f"{' and '.join(map(str, uneven))} rows, in the config of Trainer; change either"
         )
