@@ -28,10 +28,12 @@ from stages.batches.rows import RowFiller, Rows, empty_rows
 from stages.cancellation import to_the_end
 from stages.checkpoint.store import CheckpointStore
 from stages.losses.tokens import Loss
+from stages.models.critic import ActorCritic, parted, together
 from stages.models.lora import trained
 from stages.models.mesh import mesh_of, replicated, row_sharding
 from stages.records import Batch, Weights
 from stages.train.config import TrainerConfig
+from stages.train.following import FollowConfig, Following
 from stages.train.metrics import Row, StepMeter, episode_metrics, flow_metrics, gap_metrics, loss_metrics, skip_reason, warning
 from stages.train.optimizer import learning_rate, num_updates
 from stages.train.programs import Layout, programs
@@ -52,6 +54,7 @@ class Trainer:
         checkpoints: where to save, opened and closed with the trainer; ``None`` saves nothing.
         temperature: what the episodes are sampled at, so that both sides score one distribution; 0 (greedy) stands for 1.
         resume: go on from the latest step in ``checkpoints`` (parameters, optimizer state and step); False wants it empty.
+        follow: how the reference that is published with the weights follows them; ``None`` publishes none.
         clock: seconds, for the times of a step.
 
     Raises:
@@ -67,6 +70,7 @@ class Trainer:
         *,
         temperature: float = 1.0,
         resume: bool = False,
+        follow: FollowConfig | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._model = model
@@ -75,6 +79,7 @@ class Trainer:
         self._temperature = temperature
         self._checkpoints = checkpoints
         self._resume = resume
+        self._follow = follow
         self._clock = clock
         self._stack = contextlib.ExitStack()
         self._schedule = learning_rate(config)
@@ -97,6 +102,8 @@ class Trainer:
         Raises:
             ValueError: the checkpoint folder holds steps of another run.
         """
+        if isinstance(self._model, ActorCritic):
+            self._model.begin()
         graphdef, parameters, frozen = nnx.split(self._model, trained(self._model), nnx.Param)
         self._mesh = mesh_of((parameters, frozen))
         self._published, self._frozen = self._on_mesh(parameters), self._on_mesh(frozen)
@@ -106,6 +113,8 @@ class Trainer:
             self._parameters = masters(self._published)
             self._state = made.init(self._parameters)
         self._publish = made.publish
+        policy, _ = parted(self._model, self._published)
+        self._following = None if self._follow is None else Following(self._follow, policy)
         with contextlib.ExitStack() as stack:
             if self._checkpoints is not None:
                 stack.enter_context(self._checkpoints)
@@ -146,9 +155,10 @@ class Trainer:
     def weights(self) -> Weights:
         """What is trained, as it is now, in the model's types: that of the model before the first step. Open trainers only.
 
-        Adapters only, where the model has some: the rest stays what it was.
+        Adapters only, where the model has some: the rest stays what it was. A critic's are apart from the policy's.
         """
-        return Weights(self._published)
+        policy, critic = parted(self._model, self._published)
+        return Weights(policy, critic, None if self._following is None else self._following.published)
 
     def add(self, batch: Batch, context: Context) -> None:
         """Take in one batch, and the gradient of each micro-batch that is now full.
@@ -182,6 +192,8 @@ class Trainer:
         updated = self._clock()
         self._step += 1
         self._version += 1
+        if self._following is not None:
+            self._following.advance(self._step, self.weights.parameters, parted(self._model, self._parameters)[0])
         self._save_if_due(context)
         now = self._clock()
         context.report(self._row(meter, outcome, update_s=updated - begun, save_s=now - updated, step_s=now - self._since))
@@ -259,13 +271,23 @@ class Trainer:
 
     def _save(self) -> None:
         if self._checkpoints is not None:
-            self._checkpoints.save(self._step, self._published, self._optimizer)
+            self._checkpoints.save(self._step, self.weights.parameters, self._optimizer)
             self._saved_step = self._step
 
     @property
     def _optimizer(self) -> Any:
-        """What a run needs beside its weights to go on: with weights of another type than float32, the float32 ones too."""
-        return self._state if self._publish is None else {"state": self._state, "parameters": self._parameters}
+        """What a run needs beside the policy's weights to go on.
+
+        With weights of another type than float32, those too; else a critic's weights; and a reference that follows.
+        """
+        critic = self.weights.critic if self._publish is None else None
+        parts = {
+            "parameters": None if self._publish is None else self._parameters,
+            "critic": critic,
+            "reference": None if self._following is None else self._following.state,
+        }
+        beside = {name: part for name, part in parts.items() if part is not None}
+        return {"state": self._state, **beside} if beside else self._state
 
     def _restore(self, checkpoints: CheckpointStore) -> None:
         latest = checkpoints.latest()
@@ -276,10 +298,13 @@ class Trainer:
                 f"{checkpoints.folder}: expected no checkpoints of another run, got step {latest}; "
                 "choose another run name, or pass resume=True to go on from it"
             )
-        saved: Any = checkpoints.restore(self._published, self._optimizer)
-        self._state, self._parameters = saved.optimizer, saved.parameters
-        if self._publish is not None:
-            self._state, self._parameters = saved.optimizer["state"], saved.optimizer["parameters"]
+        wanted = self._optimizer
+        saved: Any = checkpoints.restore(self.weights.parameters, wanted)
+        beside = saved.optimizer if isinstance(wanted, dict) else {"state": saved.optimizer}
+        self._state = beside["state"]
+        self._parameters = beside["parameters"] if "parameters" in beside else together(saved.parameters, beside.get("critic"))
+        if self._following is not None:
+            self._following.restore(beside["reference"])
         self._set_published()
         self._step = self._saved_step = saved.step
 
