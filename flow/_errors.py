@@ -27,7 +27,7 @@ class Fault:
 
     Attributes:
         rule: number of the rule it breaks, such as ``B2``.
-        path: where in the graph, such as ``grpo.rewards.in``.
+        path: where in the graph, such as ``rl.rewards.in``.
         expected: what would be right.
         got: what was found.
         where: the user's own ``file:line``, or empty.

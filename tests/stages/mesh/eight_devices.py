@@ -15,7 +15,7 @@ import numpy as np
 from flax import nnx
 
 from flow import testing
-from stages.batches.pack import Segment, pack
+from stages.batches.pack import make_batch
 from stages.losses.policy import ClippedPolicyLoss
 from stages.models.cache import empty_cache
 from stages.models.config import ExpertsConfig, ModelConfig
@@ -26,7 +26,7 @@ from stages.models.names import named_leaves
 from stages.models.sharding import cache_sharding, shard, shardings, undivided
 from stages.models.transformer import Transformer
 from stages.policy import SampleRequest
-from stages.records import Weights
+from stages.records import Segment, Weights
 from stages.rollout.config import EngineConfig
 from stages.rollout.engine import Engine
 from stages.rollout.verify import verify_sync
@@ -129,10 +129,15 @@ def models() -> dict[str, Any]:
 def batch() -> Any:
     mask = np.arange(LENGTH) >= 4
     segments = [
-        Segment(ids, mask, np.where(mask, -3.0, np.nan).astype(np.float32), 1.0 if row % 2 else -1.0)
+        Segment(
+            ids,
+            mask,
+            np.full(len(ids), 1.0 if row % 2 else -1.0, np.float32),
+            np.where(mask, -3.0, np.nan).astype(np.float32),
+        )
         for row, ids in enumerate(IDS)
     ]
-    return pack(0, segments, LENGTH)
+    return make_batch(0, [(segment,) for segment in segments])
 
 
 def step(model: Transformer) -> tuple[dict[str, Any], Trainer]:

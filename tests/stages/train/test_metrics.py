@@ -1,10 +1,9 @@
 import numpy as np
 
-from stages.batches.pack import Segment, pack
-from stages.records import Batch, EpisodeRow, Status
+from stages.batches.pack import make_batch
+from stages.records import Batch, EpisodeRow, Segment, Status
 from stages.train.metrics import (
     StepMeter,
-    divisor,
     episode_metrics,
     flow_metrics,
     gap_metrics,
@@ -20,8 +19,9 @@ def row(reward: float | None, status: Status = Status.FINISHED, sampled: int = 1
 
 
 def batch(advantage: float, *episodes: EpisodeRow) -> Batch:
-    segment = Segment(np.arange(5, dtype=np.int32), np.array([False, True, True, False, True]), None, advantage)
-    return pack(0, [segment] if advantage else [], 8, episodes)
+    mask = np.array([False, True, True, False, True])
+    segment = Segment(np.arange(5, dtype=np.int32), mask, np.full(5, advantage, np.float32))
+    return make_batch(0, [(segment,)] if advantage else [], episodes=episodes)
 
 
 def test_failures_are_no_zeros_in_the_mean_and_no_holes_in_the_success():
@@ -72,11 +72,6 @@ def test_tokens_lags_and_groups_without_signal_are_counted():
     assert (got["lag_mean"], got["lag_max"]) == (0.5, 1)
     assert flow_metrics(meter, applied=False)["trained_tokens"] == 0
     assert meter.num_tokens == 5
-
-
-def test_the_divisor_counts_members_without_advantage_but_no_failures():
-    assert divisor(batch(1.0, row(1.0, sampled=7), row(0.5, sampled=4), row(None, Status.CANCELLED, sampled=100))) == 11
-    assert divisor(batch(1.0)) == 3
 
 
 def test_a_step_that_trains_less_than_it_seems_to_says_so():

@@ -12,14 +12,15 @@ import pytest
 from flax import nnx
 
 from flow import Context, testing
-from stages.batches.pack import Segment, pack
+from stages.batches.pack import make_batch
+from stages.batches.rows import rows_of
 from stages.checkpoint.store import CheckpointStore, load_parameters
 from stages.losses.policy import ClippedPolicyLoss
 from stages.models.config import ModelConfig
 from stages.models.lora import LoraConfig, add_lora
 from stages.models.transformer import Transformer
 from stages.policy import Sample, SampleRequest
-from stages.records import Batch, Weights
+from stages.records import Batch, Segment, Weights
 from stages.rollout.config import EngineConfig
 from stages.rollout.engine import Engine
 from stages.rollout.verify import compare_sync, verify_sync
@@ -68,11 +69,11 @@ def batch_of(samples: list[Sample]) -> Batch:
                 ids=np.concatenate([PROMPT, sample.ids]),
                 mask=mask,
                 logprobs=np.concatenate([np.full(before, np.nan, np.float32), sample.logprobs]),
-                advantage=1.0 if number % 2 else -1.0,
+                advantages=np.full(len(mask), 1.0 if number % 2 else -1.0, np.float32),
                 versions=np.concatenate([np.full(before, -1, np.int32), sample.versions]),
             )
         )
-    return pack(0, segments, 24)
+    return make_batch(0, [(segment,) for segment in segments])
 
 
 def context(rows: list[Any]) -> Context:
@@ -136,7 +137,10 @@ def test_an_engine_without_the_new_adapters_is_far_from_the_trainer():
     async def use(engine: Engine, trainer: Trainer):
         one_step(trainer, batch_of(await sampled(engine)))
         stale = batch_of(await sampled(engine, turn=1))
-        mislabelled = msgspec.structs.replace(stale, versions=np.where(stale.mask, 1, -1).astype(np.int32))
+        mislabelled = make_batch(
+            0,
+            [(msgspec.structs.replace(one, versions=np.where(one.mask, 1, -1).astype(np.int32)),) for one in stale.segments],
+        )
         return one_step(trainer, mislabelled)[1]
 
     assert running(decoder(lora=True), use)["engine_gap_max"] > 1e-3
@@ -214,9 +218,10 @@ def test_the_gap_is_of_tokens_that_the_version_being_trained_sampled():
 def reference(parameters: Any, batch: Batch) -> np.ndarray:
     """Log-probabilities of the first row by a plain forward pass."""
     graphdef = nnx.split(decoder(), nnx.Param)[0]
-    logits = nnx.merge(graphdef, parameters)(batch.ids[:1], batch.positions[:1], batch.segments[:1])
+    rows = rows_of(batch, 24)
+    logits = nnx.merge(graphdef, parameters)(rows.ids[:1], rows.positions[:1], rows.segments[:1])
     logprobs = np.asarray(jax.nn.log_softmax(logits))[0]
-    return np.array([0.0] + [logprobs[t - 1, batch.ids[0, t]] for t in range(1, 24)])
+    return np.array([0.0] + [logprobs[t - 1, rows.ids[0, t]] for t in range(1, 24)])
 
 
 def test_bfloat16_parameters_are_trained_in_float32_and_published_rounded(tmp_path: Path):
