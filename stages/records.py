@@ -311,4 +311,4 @@ class Weights(msgspec.Struct, frozen=True, eq=False):
     critic: Any | None = None
     """The same of the critic; ``None`` where there is none."""
     reference: Any | None = None
-    """What a reference that follows the policy has in place of ``parameters``; ``None`` where it is frozen, or there is none."""
+    """What a reference that follows the policy has in place of ``parameters``; ``None`` where it is frozen, or absent."""
