@@ -199,6 +199,9 @@ class Episode(msgspec.Struct, frozen=True, eq=False):
     """The same under the teacher of a distillation."""
     values: np.ndarray | None = None
     """float32 [T]: the critic's value of what came before a sampled token; NaN elsewhere. ``None`` where there is no critic."""
+    turn_rewards: tuple[float, ...] | None = None
+    """What of ``reward`` belongs to each of ``turns``, weighted as it is in there; the rest belongs to the end. ``None`` where
+    all of it does."""
 
     @property
     def num_sampled(self) -> int:
@@ -235,6 +238,18 @@ class Example(msgspec.Struct, frozen=True):
 
     id: str
     messages: tuple[Message, ...]
+
+
+class Preference(msgspec.Struct, frozen=True):
+    """Two replies to one prompt, of which somebody prefers one."""
+
+    id: str
+    prompt: tuple[Message, ...]
+    """What was said before; its assistant messages are no targets."""
+    chosen: tuple[Message, ...]
+    """The better reply: begins and ends with an assistant message."""
+    rejected: tuple[Message, ...]
+    """The worse one, alike."""
 
 
 class EpisodeRow(msgspec.Struct, frozen=True):
