@@ -1,5 +1,6 @@
 """Settings of the trainer. No arrays, no optimizer."""
 
+import itertools
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -31,9 +32,15 @@ class TrainerConfig(BaseModel):
     max_grad_norm: float | None = Field(default=1.0, gt=0.0)
     """Global norm the gradient is scaled down to; ``None`` never scales."""
     rows_per_microbatch: int = Field(default=8, ge=1)
-    """Rows of the one compiled gradient; bounds memory, changes no result but its rounding."""
+    """Rows of ``row_length`` in a micro-batch; bounds memory, changes no result but its rounding."""
     row_length: int = Field(ge=2)
-    """Tokens of a row; equal to ``row_length`` of Pack."""
+    """Tokens of the longest rows; equal to ``row_length`` of Pack."""
+    row_lengths: tuple[int, ...] = ()
+    """Tokens of shorter rows, in ascending order, for what fits in them: of each length a micro-batch has as many rows as give
+    it the same number of tokens. A program is compiled for each."""
+    split_last: int = Field(default=1, ge=1)
+    """Parts that a micro-batch is cut into at the end of a step, where less than a whole one is left; 1 for none. A part is a
+    program more for each row length, and fewer tokens of filling."""
     num_epochs: int = Field(default=1, ge=1)
     """Passes over the groups of a step. Above 1 a step is held until its last group is there, as with ``num_minibatches``."""
     num_minibatches: int = Field(default=1, ge=1)
@@ -55,16 +62,29 @@ class TrainerConfig(BaseModel):
     no_signal_warning: float = Field(default=0.75, ge=0.0, le=1.0)
     """Share of groups without any advantage above which a step carries a warning."""
 
+    @property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        """(rows, tokens of a row) of each program of the gradient, the largest micro-batch of the longest rows first."""
+        tokens = self.rows_per_microbatch * self.row_length
+        whole = [(tokens // length, length) for length in (self.row_length, *reversed(self.row_lengths))]
+        parts = [(max(rows // self.split_last, 1), length) for rows, length in whole]
+        return tuple(dict.fromkeys(whole + parts))
+
+    @model_validator(mode="after")
+    def _row_lengths_ascend(self) -> Self:
+        lengths = (*self.row_lengths, self.row_length)
+        if lengths[0] < 2 or any(short >= long for short, long in itertools.pairwise(lengths)):
+            raise ValueError(
+                f"expected row_lengths in ascending order, from 2 to below row_length={self.row_length}; "
+                f"got {self.row_lengths}; order them, and leave row_length itself out"
+            )
+        return self
+
     @model_validator(mode="after")
     def _schedule_ends(self) -> Self:
         if self.schedule != "constant" and self.decay_steps is None:
             raise ValueError(f"expected decay_steps with schedule={self.schedule!r}, got None; set it to the steps of the run")
         return self
-
-    @property
-    def shapes(self) -> tuple[tuple[int, int], ...]:
-        """(rows, tokens of a row) of each program of the gradient."""
-        return ((self.rows_per_microbatch, self.row_length),)
 
     @property
     def max_updates(self) -> int:

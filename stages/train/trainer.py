@@ -211,7 +211,7 @@ class Trainer:
         self._filler = self._new_filler()
 
     def _new_filler(self) -> RowFiller:
-        return RowFiller(self._config.rows_per_microbatch, self._config.row_length, self._loss.needs.arrays)
+        return RowFiller(self._config.shapes, self._loss.needs.arrays)
 
     def _stream(self, blocks: Sequence[Rows], context: Context) -> None:
         for rows in blocks:
@@ -353,9 +353,10 @@ class Trainer:
 def _check_rows(config: TrainerConfig, model: nnx.Module) -> None:
     mesh = mesh_of(nnx.state(model, nnx.Param))
     shares = mesh.shape["data"] * mesh.shape["fsdp"]
-    if config.rows_per_microbatch % shares:
+    uneven = [rows for rows, _ in config.shapes if rows % shares]
+    if uneven:
         raise ValueError(
             f"expected rows_per_microbatch to be a multiple of {shares}, the devices that share the rows on a mesh of "
-            f"data={mesh.shape['data']} times fsdp={mesh.shape['fsdp']}; got {config.rows_per_microbatch}, in the config of "
-            "Trainer; change either"
+            f"data={mesh.shape['data']} times fsdp={mesh.shape['fsdp']}, its parts by split_last too; got micro-batches of "
+            f"{' and '.join(map(str, uneven))} rows, in the config of Trainer; change either"
         )
