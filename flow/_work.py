@@ -1,7 +1,7 @@
 """The shapes of code that a user hands to a graph: sources, stages, collectors, and the settings of a stage."""
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping
-from typing import Any, Protocol, TypeAlias, TypedDict, TypeVar
+from typing import Any, Protocol, TypeAlias, TypedDict, TypeVar, runtime_checkable
 
 from ._context import Context
 from ._handles import Cell
@@ -54,4 +54,14 @@ class Collector(Protocol[In_contra, Out_co]):
 
     def finish(self, context: Context, /) -> Out_co:
         """Complete the step. The result, awaited where it is awaitable, goes to the feedback edge."""
+        ...
+
+
+@runtime_checkable
+class Waiting(Protocol):
+    """The object of a cell's ``load``, where a load may wait for something of its own: it tells for what."""
+
+    @property
+    def waiting(self) -> str | None:
+        """What the load under way waits for, in few words; ``None`` where it works."""
         ...
