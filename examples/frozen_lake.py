@@ -18,9 +18,9 @@ from pydantic import BaseModel
 from graphs.cli import main
 from graphs.engine_trace import EngineTrace
 from graphs.evaluate import EvaluateConfig
-from graphs.grpo import GrpoConfig
 from graphs.parts import Parts
 from graphs.program import Program, evaluation, training, warm_start
+from graphs.rl import RlConfig
 from graphs.sft import SftConfig
 from stages.agents.model_agent import ModelAgent
 from stages.agents.sampling import SamplingConfig
@@ -74,12 +74,10 @@ def lake(config: LakeConfig) -> Program:
     sampling = SamplingConfig(max_tokens_per_turn=4, max_turns=20)
     trainer = TrainerConfig(row_length=128, rows_per_microbatch=16, learning_rate=3e-3, warmup_steps=1)
     guided = SftConfig(steps=40, examples_per_step=32, trainer=trainer)
-    grpo = GrpoConfig(
-        steps=config.steps, groups_per_step=16, group_size=8, max_concurrency=64, sampling=sampling, trainer=trainer
-    )
+    rl = RlConfig(steps=config.steps, groups_per_step=16, group_size=8, max_concurrency=64, sampling=sampling, trainer=trainer)
     held_out = EvaluateConfig(num_tasks=128, sampling=sampling)
     # There is one lake: seeds decide where the ice turns a step, so no task of the two sets asks anything else.
-    trained = replace(training(grpo, parts), check=lambda: None)
+    trained = replace(training(rl, parts), check=lambda: None)
     phases = (
         warm_start(guided, parts, walks(256)),
         evaluation("before", held_out, parts),

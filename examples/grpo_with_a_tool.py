@@ -10,7 +10,7 @@ from typing import Any
 
 from flow import Context, Gathered, Run
 from graphs.calculator import CalculatorConfig, calculator
-from graphs.grpo import grpo
+from graphs.rl import rl
 from stages.records import Episode, Group
 from stages.rewards.answers import exact_answer
 from stages.rewards.stage import Rewards
@@ -41,11 +41,11 @@ class Rows:
 
 async def train(steps: int) -> Rows:
     config = CalculatorConfig()
-    settings = config.grpo.model_copy(update={"steps": steps, "groups_per_step": 4, "group_size": 4, "max_lag": 1})
+    settings = config.rl.model_copy(update={"steps": steps, "groups_per_step": 4, "group_size": 4, "max_lag": 1})
     parts = calculator(config).parts
     assert parts is not None
     parts.load()
-    graph = grpo(settings, parts).replace("rewards", ShortAnswers(price=0.001)).with_("rewards", workers=4)
+    graph = rl(settings, parts).replace("rewards", ShortAnswers(price=0.001)).with_("rewards", workers=4)
     print(graph.draw())
     rows = Rows()
     async with parts.engine:

@@ -8,9 +8,9 @@ from pydantic import BaseModel
 
 from graphs.cli import main
 from graphs.evaluate import EvaluateConfig
-from graphs.grpo import GrpoConfig
 from graphs.own_parts import own_parts
 from graphs.program import Program, evaluation, training
+from graphs.rl import RlConfig
 from stages.agents.sampling import SamplingConfig
 from stages.envs.housed import on_loop
 from stages.envs.tool_env import ToolEnv
@@ -41,11 +41,9 @@ def rivers(config: RiversConfig) -> Program:
     parts = own_parts(TASKS[:4], make_env, heldout=TASKS[4:], tools=[RIVER], reward=exact_answer)
     sampling = SamplingConfig(max_tokens_per_turn=8, max_turns=2)
     trainer = TrainerConfig(row_length=128)
-    grpo = GrpoConfig(
-        steps=config.steps, groups_per_step=4, group_size=4, max_concurrency=16, sampling=sampling, trainer=trainer
-    )
+    rl = RlConfig(steps=config.steps, groups_per_step=4, group_size=4, max_concurrency=16, sampling=sampling, trainer=trainer)
     held_out = EvaluateConfig(num_tasks=2, sampling=sampling)
-    return Program("rivers", config, parts, (training(grpo, parts), evaluation("heldout", held_out, parts)), max_lag=0)
+    return Program("rivers", config, parts, (training(rl, parts), evaluation("heldout", held_out, parts)), max_lag=0)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from graphs.engine_trace import EngineTrace
 from graphs.evaluate import EvaluateConfig
-from graphs.grpo import GrpoConfig
 from graphs.parts import Parts
 from graphs.program import Program, evaluation, training, warm_start
+from graphs.rl import RlConfig
 from graphs.sft import SftConfig
 from stages.agents.sampling import SamplingConfig
 from stages.agents.tool_agent import ToolAgent
@@ -73,7 +73,7 @@ class CalculatorConfig(BaseModel):
         num_tasks=512, max_concurrency=128, sampling=SAMPLING.model_copy(update={"seed": 1})
     )
     """Held-out evaluation, before and after."""
-    grpo: GrpoConfig = GrpoConfig(
+    rl: RlConfig = RlConfig(
         steps=40,
         groups_per_step=32,
         group_size=8,
@@ -109,11 +109,11 @@ def calculator(config: CalculatorConfig) -> Program:
         name="calculator",
         config=config,
         parts=parts,
-        max_lag=config.grpo.max_lag,
+        max_lag=config.rl.max_lag,
         phases=(
             warm_start(config.warm_start, parts, read_examples(DEMONSTRATIONS)),
             evaluation("heldout_before", config.evaluate, parts),
-            training(config.grpo, parts, shuffled=config.rewards == "shuffled"),
+            training(config.rl, parts, shuffled=config.rewards == "shuffled"),
             evaluation("heldout_after", config.evaluate, parts),
         ),
     )

@@ -10,10 +10,10 @@ from pydantic import BaseModel
 from graphs.calculator import CalculatorConfig, calculator
 from graphs.pretrained import (
     EvaluateProgramConfig,
-    GrpoProgramConfig,
+    RlProgramConfig,
     SftProgramConfig,
     evaluate_program,
-    grpo_program,
+    rl_program,
     sft_program,
 )
 from graphs.program import Program
@@ -39,8 +39,8 @@ class Entry:
 
 CATALOGUE: Mapping[str, Entry] = {
     "calculator": Entry("a small policy learns to use a calculator, from scratch", CalculatorConfig, calculator),
-    "smollm2": Entry("a pretrained SmolLM2-135M learns mental arithmetic", GrpoProgramConfig, grpo_program, SMOLLM2),
-    "grpo": Entry("a pretrained model learns your tasks", GrpoProgramConfig, grpo_program),
+    "smollm2": Entry("a pretrained SmolLM2-135M learns mental arithmetic", RlProgramConfig, rl_program, SMOLLM2),
+    "grpo": Entry("a pretrained model learns your tasks", RlProgramConfig, rl_program),
     "sft": Entry("a pretrained model learns from your demonstrations", SftProgramConfig, sft_program),
     "evaluate": Entry("a pretrained model answers held-out tasks", EvaluateProgramConfig, evaluate_program),
 }

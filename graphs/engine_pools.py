@@ -2,7 +2,7 @@
 
 An engine has fewer slots than a graph may have episodes at once. What is beyond them waits for a pool of the graph: first come
 first served, as *wait for pool* in the trace and as a share of the stage's time in the report. Only a few requests wait in the
-engine's own queue, which looks like work. ``grpo.py`` and ``evaluate.py`` ask here; a graph of one's own with ``Episodes`` may.
+engine's own queue, which looks like work. ``rl.py`` and ``evaluate.py`` ask here; a graph of one's own with ``Episodes`` may.
 
 Nobody may hold a unit while it waits for somebody who needs one. A turn waits in the engine for a slot, which comes free by
 itself. But it can also wait there for other sessions to end, and that needs their further turns:

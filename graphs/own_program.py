@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from graphs.grpo import GrpoConfig
 from graphs.own_parts import own_parts
 from graphs.program import Program, training
+from graphs.rl import RlConfig
 from stages.agents.sampling import SamplingConfig
 from stages.envs.housed import MakeEnv
 from stages.envs.pool import EnvPool
@@ -25,7 +25,7 @@ class OwnConfig(BaseModel):
 
     model: str | None = None
     """A Hugging Face folder, a .gguf file, or OWNER/NAME on the Hugging Face Hub; ``None`` for a tiny policy from scratch."""
-    grpo: GrpoConfig = GrpoConfig(
+    rl: RlConfig = RlConfig(
         steps=3,
         groups_per_step=4,
         group_size=4,
@@ -47,4 +47,4 @@ def own_program(name: str, config: OwnConfig, train: Sequence[Task], make_env: M
         world: further arguments of ``own_parts``, such as ``tools``.
     """
     parts = own_parts(train, make_env, model=config.model, **world)
-    return Program(name, config, parts, (training(config.grpo, parts),), config.grpo.max_lag)
+    return Program(name, config, parts, (training(config.rl, parts),), config.rl.max_lag)

@@ -1,16 +1,16 @@
 """Programs over a pretrained language model: reinforcement learning, supervised training, evaluation.
 
-Three programs over the world that ``pretrained_parts.py`` describes. The graphs themselves are those of ``grpo.py``, ``sft.py``
+Three programs over the world that ``pretrained_parts.py`` describes. The graphs themselves are those of ``rl.py``, ``sft.py``
 and ``evaluate.py``.
 """
 
 from pathlib import Path
 from typing import TypeVar
 
-from graphs.grpo import GrpoConfig
 from graphs.parts import Parts
 from graphs.pretrained_parts import PretrainedConfig, given, make_parts
 from graphs.program import Program, evaluation, supervised, training
+from graphs.rl import RlConfig
 from graphs.sft import SftConfig
 from stages.tasks.examples import read_examples
 from stages.train.config import TrainerConfig
@@ -18,10 +18,10 @@ from stages.train.config import TrainerConfig
 ConfigType = TypeVar("ConfigType", bound=PretrainedConfig)
 
 
-class GrpoProgramConfig(PretrainedConfig):
+class RlProgramConfig(PretrainedConfig):
     """Evaluation, GRPO, evaluation."""
 
-    grpo: GrpoConfig = GrpoConfig(max_concurrency=32, trainer=TrainerConfig(row_length=256))
+    rl: RlConfig = RlConfig(max_concurrency=32, trainer=TrainerConfig(row_length=256))
     """Reinforcement learning."""
 
 
@@ -38,15 +38,15 @@ class EvaluateProgramConfig(PretrainedConfig):
     """Evaluation alone."""
 
 
-def grpo_program(config: GrpoProgramConfig) -> Program:
+def rl_program(config: RlProgramConfig) -> Program:
     """Reinforcement learning with held-out evaluation before and after."""
     parts = make_parts(config)
     phases = (
         evaluation("heldout_before", config.evaluate, parts),
-        training(config.grpo, parts),
+        training(config.rl, parts),
         evaluation("heldout_after", config.evaluate, parts),
     )
-    return Program("grpo", _pinned(config, parts), parts, phases, config.grpo.max_lag)
+    return Program("rl", _pinned(config, parts), parts, phases, config.rl.max_lag)
 
 
 def sft_program(config: SftProgramConfig) -> Program:

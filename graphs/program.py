@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from flow import Graph
 from graphs.evaluate import EvaluateConfig, evaluate
 from graphs.fitting import check_apart, check_demonstrations, check_rows, eviction_warning
-from graphs.grpo import GrpoConfig, grpo
 from graphs.parts import Parts
+from graphs.rl import RlConfig, rl
 from graphs.sft import SftConfig, sft
 from stages.agents.agent import sessions_of
 from stages.checkpoint.store import CheckpointStore
@@ -115,14 +115,14 @@ def _sft_check(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -
     return check
 
 
-def training(config: GrpoConfig, parts: Parts, *, shuffled: bool = False) -> Phase:
+def training(config: RlConfig, parts: Parts, *, shuffled: bool = False) -> Phase:
     """Reinforcement learning, saved in the run's folder."""
 
     def make(folder: Path | None) -> Graph:
-        graph = grpo(config, parts, None if folder is None else CheckpointStore(folder / "checkpoints"))
+        graph = rl(config, parts, None if folder is None else CheckpointStore(folder / "checkpoints"))
         return graph.replace("rewards", Shuffled(parts.rewards(), config.seed)) if shuffled else graph
 
-    title = f"grpo: {config.steps} steps of {config.groups_per_step} groups of {config.group_size}, max_lag {config.max_lag}"
+    title = f"rl: {config.steps} steps of {config.groups_per_step} groups of {config.group_size}, max_lag {config.max_lag}"
 
     def check() -> None:
         check_rows(config.trainer.row_length, parts.engine.context_length)
@@ -133,7 +133,7 @@ def training(config: GrpoConfig, parts: Parts, *, shuffled: bool = False) -> Pha
     )
     warnings = () if evicted is None else (evicted,)
     trained = Training(config.trainer, config.loss, config.sampling.temperature)
-    return Phase("grpo", title, make, total=config.steps, main=True, check=check, warnings=warnings, training=trained)
+    return Phase("rl", title, make, total=config.steps, main=True, check=check, warnings=warnings, training=trained)
 
 
 def supervised(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -> Phase:

@@ -12,8 +12,8 @@ from rich.console import Console
 from graphs.calculator import CalculatorConfig, calculator
 from graphs.evaluate import EvaluateConfig
 from graphs.execute import execute, prepare
-from graphs.grpo import GrpoConfig
 from graphs.program import Program
+from graphs.rl import RlConfig
 from graphs.run_folder import RunFolder
 from graphs.sft import SftConfig
 from graphs.view import View
@@ -38,7 +38,7 @@ def tiny_config(**changes: Any) -> CalculatorConfig:
         engine=EngineConfig(slots=16, context_length=64, prefill_rows=8, prefill_chunk=16),
         warm_start=SftConfig(steps=30, examples_per_step=16, trainer=TRAINER),
         evaluate=EvaluateConfig(num_tasks=16, max_concurrency=16, sampling=SAMPLING.model_copy(update={"seed": 1})),
-        grpo=GrpoConfig(
+        rl=RlConfig(
             steps=3, groups_per_step=4, group_size=4, max_concurrency=16, trainer=TRAINER,
             sampling=SAMPLING,
         ),

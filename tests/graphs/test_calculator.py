@@ -40,15 +40,15 @@ def test_shares_of_time_add_up(summary: Mapping[str, Any]) -> None:
 
 def test_metrics_have_one_row_a_step_in_order(finished: Path) -> None:
     rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows if row["phase"] == "grpo"] == [1, 2, 3]
+    assert [row["step"] for row in rows if row["phase"] == "rl"] == [1, 2, 3]
     assert [row["step"] for row in rows if row["phase"] == "warm_start"] == list(range(1, 31))
 
 
 def test_transcripts_agree_with_the_summary(finished: Path, summary: Mapping[str, Any]) -> None:
     rows = [json.loads(line) for line in (finished / "episodes.jsonl").read_text().splitlines()]
-    of_grpo = [row for row in rows if row["phase"] == "grpo"]
-    assert len(of_grpo) == 48
-    assert sum(row["num_sampled"] for row in of_grpo) == summary["sampled_tokens"]
+    of_rl = [row for row in rows if row["phase"] == "rl"]
+    assert len(of_rl) == 48
+    assert sum(row["num_sampled"] for row in of_rl) == summary["sampled_tokens"]
     assert all(row["messages"][0]["role"] == "user" for row in rows)
 
 

@@ -67,7 +67,7 @@ def test_drawing_the_calculator_shows_its_stages_in_order(capsys: pytest.Capture
     main(["draw", "calculator"])
     drawn = capsys.readouterr().out
     stages = ["[prompts]", "[members]", "[episodes]", "[groups]", "[rewards]", "[advantages]", "[batches]", "[trainer]"]
-    places = [drawn.index(stage, drawn.index("graph grpo")) for stage in stages]
+    places = [drawn.index(stage, drawn.index("graph rl")) for stage in stages]
     assert places == sorted(places)
     assert "back to episodes" in drawn
 
@@ -93,13 +93,13 @@ def test_a_misspelt_name_is_answered_with_the_nearest(own: Path, capsys: pytest.
 
 def test_an_unknown_key_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     """S105: misspelt, at the wrong level, of the wrong type."""
-    assert "--grpo.steps" in refused(capsys, "run", "calculator", "--grpo.stps", "3")
+    assert "--rl.steps" in refused(capsys, "run", "calculator", "--rl.stps", "3")
     assert "Unrecognized" in refused(capsys, "run", "calculator", "--group-size", "3")
-    assert "many" in refused(capsys, "run", "calculator", "--grpo.steps", "many")
+    assert "many" in refused(capsys, "run", "calculator", "--rl.steps", "many")
 
 
 def test_a_value_out_of_range_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "greater than or equal to 1" in refused(capsys, "run", "calculator", "--grpo.steps", "0")
+    assert "greater than or equal to 1" in refused(capsys, "run", "calculator", "--rl.steps", "0")
 
 
 def test_a_broken_row_is_told_with_its_number_and_nothing_is_written(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,7 +136,7 @@ def test_a_run_that_is_not_there_cannot_be_evaluated(own: Path, capsys: pytest.C
 def test_parts_that_do_not_fit_each_other_are_refused(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Held-out questions among the demonstrations, rows shorter than an episode: found before anything runs."""
     assert "not among the demonstrations" in refused(capsys, "check", "calculator", "--tasks.heldout-share", "0.5")
-    assert "raise row_length" in refused(capsys, "check", "calculator", "--grpo.trainer.row-length", "32")
+    assert "raise row_length" in refused(capsys, "check", "calculator", "--rl.trainer.row-length", "32")
     assert "that cannot be used" in refused(capsys, "check", "calculator", "--warm-start.trainer.row-length", "20")
 
 

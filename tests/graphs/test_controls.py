@@ -27,8 +27,8 @@ NUM_TASKS = 1024
 
 def settings(steps: int | None = None, **changes: Any) -> CalculatorConfig:
     config = CalculatorConfig(**changes)
-    grpo = config.grpo if steps is None else config.grpo.model_copy(update={"steps": steps})
-    return config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"num_tasks": NUM_TASKS}), "grpo": grpo})
+    rl = config.rl if steps is None else config.rl.model_copy(update={"steps": steps})
+    return config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"num_tasks": NUM_TASKS}), "rl": rl})
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +51,7 @@ async def gain(config: CalculatorConfig, warm: Any) -> tuple[float, float]:
     async with parts.engine:
         for phase in (
             evaluation("before", config.evaluate, parts),
-            training(config.grpo, parts, shuffled=config.rewards == "shuffled"),
+            training(config.rl, parts, shuffled=config.rewards == "shuffled"),
             evaluation("after", config.evaluate, parts),
         ):
             graph = phase.make(None)

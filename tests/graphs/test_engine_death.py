@@ -10,7 +10,7 @@ import pytest
 
 from flow import Run, StageFailed
 from graphs.calculator import calculator
-from graphs.grpo import grpo
+from graphs.rl import rl
 from stages.policy import Sample, SampleRequest
 from stages.records import Weights
 from stages.rollout.config import EngineConfig
@@ -62,7 +62,7 @@ def test_a_graph_whose_engine_dies_ends_with_its_error_and_everything_released(c
     assert parts is not None
     parts.load()
     engine = DiesOnCall5(parts.engine)
-    run = Run(grpo(settings.grpo, replace(parts, engine=engine)).build())
+    run = Run(rl(settings.rl, replace(parts, engine=engine)).build())
 
     async def main() -> int:
         async with parts.engine:

@@ -18,8 +18,8 @@ from flow.trace import PerfettoWriter, Slice, read_trace
 from graphs.calculator import calculator
 from graphs.engine_pools import EnginePools, engine_pools
 from graphs.evaluate import evaluate
-from graphs.grpo import grpo
 from graphs.parts import Parts
+from graphs.rl import rl
 from stages.agents.dialogue import Dialogue, Role
 from stages.agents.model_agent import ModelAgent
 from stages.agents.sampling import SamplingConfig
@@ -132,12 +132,12 @@ def parts(config: Callable[..., Any]) -> Parts:
 @pytest.fixture
 def played(config: Any, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Simulated, PlayedEngine]]:
     """Runs the ready graph between what is played: sixteen episodes at once for two slots, versions one apart at most."""
-    monkeypatch.setattr("graphs.grpo.Trainer", PlayedTrainer)
-    settings = config().grpo.model_copy(update={"max_lag": 1, "steps": 3, "groups_per_step": 3})
+    monkeypatch.setattr("graphs.rl.Trainer", PlayedTrainer)
+    settings = config().rl.model_copy(update={"max_lag": 1, "steps": 3, "groups_per_step": 3})
 
     def run(engine: EngineConfig, seed: int, says: Sequence[Message] = USES_ITS_TOOL, **changes: Any) -> Any:
         policy = PlayedEngine(engine, parts.chat, says)
-        graph = grpo(settings, replace(parts, engine=policy, **changes))
+        graph = rl(settings, replace(parts, engine=policy, **changes))
         return simulate(graph, seed, kill=0.01, late=0.1, slow=0.05), policy
 
     return run
@@ -171,7 +171,7 @@ def test_without_the_pools_of_its_settings_the_same_engine_hangs(
     which: str, wrong: EnginePools, played: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that the test above can fail: turns of new sessions would hold what those they wait for need to go on."""
-    monkeypatch.setattr("graphs.grpo.engine_pools", lambda config, sessions: wrong)
+    monkeypatch.setattr("graphs.rl.engine_pools", lambda config, sessions: wrong)
     with pytest.raises(RuntimeError, match="every task waits"):
         played(CROWDED[which], 0)
 
@@ -194,7 +194,7 @@ def test_an_episode_of_two_sessions_takes_two_units_and_never_waits_for_itself(w
 
 def test_with_one_unit_for_its_two_sessions_it_hangs(played: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the test above can fail: each of two episodes holds one cache of two and waits for the other."""
-    monkeypatch.setattr("graphs.grpo.engine_pools", lambda config, sessions: engine_pools(config))
+    monkeypatch.setattr("graphs.rl.engine_pools", lambda config, sessions: engine_pools(config))
     with pytest.raises(RuntimeError, match="every task waits"):
         played(CROWDED["never"], 0, **DEBATE)
 

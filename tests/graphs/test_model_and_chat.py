@@ -10,7 +10,7 @@ from flax import nnx
 from graphs.chat import ChatConfig, find_speaker
 from graphs.model_and_chat import describe_both
 from graphs.own_parts import own_parts
-from graphs.pretrained import GrpoProgramConfig
+from graphs.pretrained import RlProgramConfig
 from graphs.pretrained_parts import PolicyConfig, make_parts
 from stages.envs.task_env import TaskEnv
 from stages.models.huggingface import write_huggingface
@@ -19,7 +19,7 @@ from stages.models.transformer import Transformer
 TAKERS: dict[str, Callable[[Path], object]] = {
     "both": describe_both,
     "chat": lambda path: find_speaker(str(path), ChatConfig()),
-    "run": lambda path: make_parts(GrpoProgramConfig(policy=PolicyConfig(model=str(path)))),
+    "run": lambda path: make_parts(RlProgramConfig(policy=PolicyConfig(model=str(path)))),
     "own": lambda path: own_parts([], lambda task: TaskEnv(), model=str(path)),
 }
 

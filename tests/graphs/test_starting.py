@@ -50,7 +50,7 @@ def test_what_is_written_plays_and_trains(tmp_path):
     """With the commands that ``init`` tells."""
     run(tmp_path, "-m", "graphs.cli", "init", ".")
     assert "score: reward" in run(tmp_path, "-m", "graphs.cli", "try", "environment.py:Quiz")
-    assert "summary: " in run(tmp_path, "-m", "graphs.cli", "run", "graph.py:train", "--grpo.steps", "1")
+    assert "summary: " in run(tmp_path, "-m", "graphs.cli", "run", "graph.py:train", "--rl.steps", "1")
 
 
 def run(folder: Path, *arguments: str) -> str:

@@ -11,8 +11,8 @@ from flow import Graph, Run, StageFailed
 from graphs.calculator import calculator
 from graphs.cli import main
 from graphs.evaluate import evaluate
-from graphs.grpo import grpo
 from graphs.parts import Parts
+from graphs.rl import rl
 from stages.agents.sampling import SamplingConfig
 from stages.agents.tool_agent import ToolAgent
 from stages.envs.housed import on_loop
@@ -51,12 +51,12 @@ def parts(config: Callable[..., Any]) -> Parts:
 
 def test_what_tools_name_and_a_graph_lacks_is_refused_all_at_once(config: Any, parts: Parts) -> None:
     """Through a tool that wraps another, and through methods of which there is no object yet."""
-    settings = config().grpo.model_copy(update={"pools": {"shelves": 2}, "rates": {"search": 4.0}})
+    settings = config().rl.model_copy(update={"pools": {"shelves": 2}, "rates": {"search": 4.0}})
     with pytest.raises(
         ValueError,
-        match=r"got search, shelves: look needs sandbox; fetch needs shelf; in grpo\.pools and grpo\.rates; declare there",
+        match=r"got search, shelves: look needs sandbox; fetch needs shelf; in rl\.pools and rl\.rates; declare there",
     ):
-        grpo(settings, parts)
+        rl(settings, parts)
     with pytest.raises(ValueError, match=r"got none: look needs sandbox; look needs search; fetch .* in heldout\.pools"):
         evaluate(config().evaluate, parts, Scores(1), "heldout")
 
@@ -65,7 +65,7 @@ def test_what_is_declared_is_in_the_graph(config: Any, parts: Parts) -> None:
     """And in its drawing, which is of the graph itself."""
     declared = {"pools": {"sandbox": 3, "shelf": 1}, "rates": {"search": 4.0}}
     for graph in (
-        grpo(config().grpo.model_copy(update=declared), parts),
+        rl(config().rl.model_copy(update=declared), parts),
         evaluate(config().evaluate.model_copy(update=declared), parts, Scores(1)),
     ):
         drawn = graph.draw()
@@ -73,14 +73,14 @@ def test_what_is_declared_is_in_the_graph(config: Any, parts: Parts) -> None:
 
 
 def test_a_pool_of_the_engine_is_not_declared_again(config: Any, parts: Parts) -> None:
-    settings = config().grpo.model_copy(update={"pools": {"sandbox": 3, "shelf": 1, "engine": 9}, "rates": {"search": 4.0}})
-    with pytest.raises(ValueError, match=r"got engine, sandbox, search, shelf: engine is the engine's; in grpo\.pools"):
-        grpo(settings, parts)
+    settings = config().rl.model_copy(update={"pools": {"sandbox": 3, "shelf": 1, "engine": 9}, "rates": {"search": 4.0}})
+    with pytest.raises(ValueError, match=r"got engine, sandbox, search, shelf: engine is the engine's; in rl\.pools"):
+        rl(settings, parts)
 
 
 @pytest.mark.slow
 def test_pools_and_rates_are_settings_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["draw", "calculator", "--grpo.pools", "sandbox", "8", "--grpo.rates", "search", "2.5"])
+    main(["draw", "calculator", "--rl.pools", "sandbox", "8", "--rl.rates", "search", "2.5"])
     assert "sandbox 8" in capsys.readouterr().out
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from flow import Context, Graph, Run, Summary
 from graphs.calculator import calculator
-from graphs.grpo import grpo
+from graphs.rl import rl
 from stages.policy import Sample, SampleRequest
 from stages.records import Batch, Message, ToolCall, Weights
 from stages.rollout.config import EngineConfig
@@ -73,11 +73,11 @@ async def summary_of(graph: Graph) -> tuple[Summary, Run]:
 
 def test_a_slow_trainer_keeps_every_depth_bounded_and_is_seen_to_work(config: Callable[..., Any]) -> None:
     settings = config()
-    training = settings.grpo.model_copy(update={"max_lag": 1, "steps": 4})
+    training = settings.rl.model_copy(update={"max_lag": 1, "steps": 4})
     parts = calculator(settings).parts
     assert parts is not None
     parts.load()
-    graph = grpo(training, replace(parts, engine=CallsOnce(parts.chat)))
+    graph = rl(training, replace(parts, engine=CallsOnce(parts.chat)))
     graph = graph.replace("trainer", SlowTrainer(graph.spec().nodes["trainer"].stage, 0.15))
     summary, run = asyncio.run(summary_of(graph))
     assert summary.nodes["trainer"].high_water <= 2 * training.groups_per_step
@@ -92,6 +92,6 @@ def test_a_slow_tool_shows_as_the_trainers_wait_for_input(config: Callable[..., 
     parts = calculator(config(delay=DelayConfig(scale_s=0.4, shape=float("inf"), max_s=0.4))).parts
     assert parts is not None
     parts.load()
-    summary, _ = asyncio.run(summary_of(grpo(config().grpo, replace(parts, engine=CallsOnce(parts.chat)))))
+    summary, _ = asyncio.run(summary_of(rl(config().rl, replace(parts, engine=CallsOnce(parts.chat)))))
     assert summary.nodes["trainer"].shares["input"] > 0.7
     assert summary.nodes["episodes"].shares["work"] > 0.7

@@ -23,6 +23,7 @@ ALLOWED = {
     ("episodes", "text"): "written as token ids",
     ("episodes", "tools"): "under time limits that tools know",
     ("scripted", "text"): "what a script says is written as token ids",
+    ("batches", "losses"): "what is packed is what the loss says it needs",
     ("checkpoint", "models"): "what a checkpoint holds of a model is what is trained of it",
     ("models", "gguf_file"): "weights lie in the file that the tokenizer lies in",
     ("text", "gguf_file"): "and it is opened once for both",

@@ -9,6 +9,7 @@ from flow import Gathered
 from flow.testing import check_stage
 from stages.advantages.stage import Advantages, AdvantagesConfig
 from stages.batches.stage import Pack, PackConfig
+from stages.losses.tokens import Needs
 from stages.records import Episode, Group, Message, Status, Task
 from stages.rewards.answers import exact_answer
 from stages.rewards.shuffled import Shuffled
@@ -66,11 +67,19 @@ def test_shuffled_rewards_keep_their_contract():
 def test_advantages_keep_their_contract():
     check_stage(Advantages(), groups(), examples=15)
     check_stage(Advantages(AdvantagesConfig(filter_no_signal=True)), groups(), examples=15)
+    check_stage(Advantages(AdvantagesConfig(rule="turns", overlong="mask")), groups(), examples=15)
 
 
 def test_packing_keeps_its_contract():
-    scored = groups().map(lambda group: Group(0, group.episodes, np.ones(len(group.episodes), np.float32)))
-    check_stage(Pack(PackConfig(row_length=8)), scored, examples=15)
+    def with_advantages(group: Group) -> Group:
+        return Group(
+            0,
+            group.episodes,
+            tuple(np.ones(len(e.ids), np.float32) for e in group.episodes),
+            live=(True,) * len(group.episodes),
+        )
+
+    check_stage(Pack(PackConfig(row_length=8), Needs()), groups().map(with_advantages), examples=15)
 
 
 def test_sources_go_on_where_they_were_restored():

@@ -15,8 +15,8 @@ import numpy as np
 from flax import nnx
 
 from flow import testing
-from stages.batches.pack import Segment, pack
-from stages.losses.policy import ClippedPolicyLoss
+from stages.batches.pack import make_batch
+from stages.losses.policy import PolicyLoss
 from stages.models.cache import empty_cache
 from stages.models.config import ExpertsConfig, ModelConfig
 from stages.models.logprobs import token_logprobs
@@ -26,7 +26,7 @@ from stages.models.names import named_leaves
 from stages.models.sharding import cache_sharding, shard, shardings, undivided
 from stages.models.transformer import Transformer
 from stages.policy import SampleRequest
-from stages.records import Weights
+from stages.records import Segment, Weights
 from stages.rollout.config import EngineConfig
 from stages.rollout.engine import Engine
 from stages.rollout.verify import verify_sync
@@ -129,10 +129,15 @@ def models() -> dict[str, Any]:
 def batch() -> Any:
     mask = np.arange(LENGTH) >= 4
     segments = [
-        Segment(ids, mask, np.where(mask, -3.0, np.nan).astype(np.float32), 1.0 if row % 2 else -1.0)
+        Segment(
+            ids,
+            mask,
+            np.full(len(ids), 1.0 if row % 2 else -1.0, np.float32),
+            np.where(mask, -3.0, np.nan).astype(np.float32),
+        )
         for row, ids in enumerate(IDS)
     ]
-    return pack(0, segments, LENGTH)
+    return make_batch(0, [(segment,) for segment in segments])
 
 
 def step(model: Transformer) -> tuple[dict[str, Any], Trainer]:
@@ -140,7 +145,7 @@ def step(model: Transformer) -> tuple[dict[str, Any], Trainer]:
     context = testing.context(node="trainer", report=rows.append)
     # An epsilon that does not let Adam blow rounding of tiny gradients up to whole steps.
     config = TrainerConfig(row_length=LENGTH, rows_per_microbatch=4, learning_rate=0.01, epsilon=1e-3)
-    trainer = Trainer(model, ClippedPolicyLoss(), config)
+    trainer = Trainer(model, PolicyLoss(), config)
     trainer.open()
     trainer.add(batch(), context)
     trainer.finish(context)
@@ -165,7 +170,7 @@ def training() -> dict[str, Any]:
     row, alone = step(Transformer(DENSE, nnx.Rngs(0)))
     model, _ = on(DENSE, (2, 2, 1), jax.devices()[:4])
     spread_row, trainer = step(model)
-    moments = [leaf for leaf in jax.tree.leaves(trainer._state) if leaf.ndim > 1]
+    moments = [leaf for leaf in jax.tree.leaves(trainer._learner.state) if leaf.ndim > 1]
     published = trainer.weights
 
     async def load(engine: Engine) -> Any:
@@ -212,7 +217,7 @@ def facts() -> dict[str, Any]:
     refusals = []
     for work in (
         lambda: make_mesh(mesh_config((2, 2, 3))),
-        lambda: Trainer(described, ClippedPolicyLoss(), TrainerConfig(row_length=LENGTH, rows_per_microbatch=6)),
+        lambda: Trainer(described, PolicyLoss(), TrainerConfig(row_length=LENGTH, rows_per_microbatch=6)),
     ):
         try:
             work()

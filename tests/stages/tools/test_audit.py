@@ -14,10 +14,10 @@ def rows(path):
 def test_every_row_is_in_the_file_when_the_log_is_left_in_the_order_of_the_calls(tmp_path):
     with AuditLog(tmp_path / "audit.jsonl") as log:
         for number in range(500):
-            log.write({"call": number, "credentials": ["search"] if number == 7 else []}, phase="grpo")
+            log.write({"call": number, "credentials": ["search"] if number == 7 else []}, phase="rl")
     found = rows(tmp_path / "audit.jsonl")
     assert [row["call"] for row in found] == list(range(500))
-    assert {row["phase"] for row in found} == {"grpo"}
+    assert {row["phase"] for row in found} == {"rl"}
     assert list(found[0]) == ["time", "phase", "call", "credentials"]
     assert used_credentials(tmp_path / "audit.jsonl") == {"search"}
     assert not [thread for thread in threading.enumerate() if thread.name == "audit log"]

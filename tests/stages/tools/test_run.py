@@ -53,7 +53,7 @@ def test_calls_of_a_block_are_told_and_calls_after_it_are_not(tmp_path):
 @pytest.mark.slow
 def test_a_process_of_the_run_writes_rows_and_heeds_revocations(tmp_path):
     keys = Credentials({"search": "s3cr3t"})
-    with tools_of_run(tmp_path, "grpo"):
+    with tools_of_run(tmp_path, "rl"):
         revoke(tmp_path, "search")
         with pytest.raises(RevokedError):
             keys.get("search")
@@ -61,6 +61,6 @@ def test_a_process_of_the_run_writes_rows_and_heeds_revocations(tmp_path):
         done = subprocess.run([sys.executable, "-c", ELSEWHERE], cwd=root, capture_output=True, text=True, check=False)
     assert done.stdout == "True False\n", done.stderr
     started, row = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    assert (row["task"], row["phase"], row["tool"], row["outcome"]) == ("elsewhere", "grpo", "calculator", "answer")
+    assert (row["task"], row["phase"], row["tool"], row["outcome"]) == ("elsewhere", "rl", "calculator", "answer")
     assert started["outcome"] == "started"
     assert keys.get("search") == "s3cr3t"

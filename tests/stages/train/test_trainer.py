@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import msgspec
 import numpy as np
 import pytest
 from flax import nnx
@@ -15,7 +16,7 @@ from flow import Context, testing
 from stages.batches.pack import make_batch
 from stages.batches.rows import Rows, rows_of
 from stages.checkpoint.store import CheckpointStore, complete_steps, load_parameters
-from stages.losses.policy import ClippedPolicyLoss
+from stages.losses.policy import PolicyLoss
 from stages.losses.supervised import SupervisedLoss
 from stages.models.config import ModelConfig
 from stages.models.transformer import Transformer
@@ -91,7 +92,7 @@ def train(
 ):
     """Run a trainer over steps of batches; gives the model, the rows and the parameters after each step."""
     model, rows, published = model or tiny(), [], []
-    trainer = Trainer(model, loss or ClippedPolicyLoss(), config(**settings), temperature=temperature)
+    trainer = Trainer(model, loss or PolicyLoss(), config(**settings), temperature=temperature)
     trainer.open()
     for step in steps:
         for batch in step:
@@ -113,7 +114,7 @@ def test_a_step_equals_one_plain_call_with_each_segment_in_a_row_of_its_own():
     graphdef, parameters = nnx.split(decoder(), nnx.Param)
     alone = [batch_of(0, [s]) for s in segments]
     ids, at, one, mask, old, advantage = (
-        np.concatenate([getattr(batch, name) for batch in alone])
+        np.concatenate([getattr(packed(batch), name) for batch in alone])
         for name in ("ids", "positions", "segments", "mask", "logprobs", "advantages")
     )
 
@@ -153,16 +154,18 @@ def test_the_same_steps_give_the_same_bits():
 def test_nan_outside_the_mask_changes_nothing():
     """S75: a NaN log-probability or advantage at a masked position of the batch leaves the update as it was."""
     (clean,) = batches([3])
-    dirty = Batch(
-        **{
-            name: getattr(clean, name).copy()
-            for name in ("ids", "positions", "segments", "mask", "logprobs", "advantages", "versions")
-        }
-        | {"birth": 0}
-    )
-    dirty.logprobs[~dirty.mask] = np.nan
-    dirty.advantages[~dirty.mask] = np.nan
+    dirty = batch_of(0, [msgspec.structs.replace(one, **spoilt(one)) for one in clean.segments])
     np.testing.assert_array_equal(flat(train([[clean]])[2][-1]), flat(train([[dirty]])[2][-1]))
+
+
+def spoilt(one: Segment) -> dict[str, np.ndarray]:
+    """Its float arrays with NaN where it has no target."""
+    assert one.logprobs is not None
+    assert one.advantages is not None
+    return {
+        "logprobs": np.where(one.mask, one.logprobs, np.float32(np.nan)),
+        "advantages": np.where(one.mask, one.advantages, np.float32(np.nan)),
+    }
 
 
 def test_a_step_without_targets_changes_nothing_and_is_counted():
@@ -178,8 +181,9 @@ def test_a_step_without_targets_changes_nothing_and_is_counted():
 
 
 def test_a_gradient_that_is_not_finite_is_skipped_and_counted():
-    (broken,) = batches([2])
-    broken.advantages[broken.mask] = np.inf
+    (sound,) = batches([2])
+    infinite = [msgspec.structs.replace(one, advantages=np.full(len(one.ids), np.inf, np.float32)) for one in sound.segments]
+    broken = batch_of(0, infinite)
     steps = [[broken], batches([3], seed=1)]
     _, rows, published = train(steps)
     np.testing.assert_array_equal(flat(published[0]), flat(nnx.state(tiny(), nnx.Param)))
@@ -193,7 +197,8 @@ def test_leaving_out_members_without_advantage_changes_no_update():
     random = np.random.default_rng(3)
     live, silent = segment(random), segment(random, advantage=0.0)
     rows = tuple(EpisodeRow(Status.FINISHED, reward, 4, 1, 0.1) for reward in (1.0, 0.5))
-    with_it, without = pack(0, [live, silent], ROW, rows), pack(0, [live], ROW, rows)
+    with_it = batch_of(0, [live, silent], divisor=8.0, episodes=rows)
+    without = batch_of(0, [live], divisor=8.0, episodes=rows)
     assert with_it.num_targets == 2 * without.num_targets
     np.testing.assert_allclose(flat(train([[with_it]])[2][-1]), flat(train([[without]])[2][-1]), atol=1e-6)
 
@@ -221,7 +226,7 @@ def test_nothing_compiles_after_the_trainer_has_opened():
 
     rows: list[dict[str, Any]] = []
     # A learning rate that no other test has, so that nothing is compiled yet.
-    trainer = Trainer(tiny(), ClippedPolicyLoss(), config(learning_rate=0.0123))
+    trainer = Trainer(tiny(), PolicyLoss(), config(learning_rate=0.0123))
     jax.monitoring.register_event_duration_secs_listener(count)
     try:
         trainer.open()
@@ -238,13 +243,14 @@ def test_nothing_compiles_after_the_trainer_has_opened():
     assert [row["compilations"] for row in rows] == [2] * 4
 
 
-def test_rows_of_another_length_are_refused():
-    trainer = Trainer(tiny(), ClippedPolicyLoss(), config())
+def test_a_segment_longer_than_a_row_is_refused():
+    trainer = Trainer(tiny(), PolicyLoss(), config())
     trainer.open()
+    long = batch_of(0, [segment(np.random.default_rng(0), ROW + 1)])
     with pytest.raises(
-        ValueError, match=r"trainer: expected rows of row_length=12 tokens, got 8; give Pack and Trainer the same"
+        ValueError, match=r"segment: expected at most row_length=12 tokens, got 13; give Pack and Trainer the same"
     ):
-        trainer.add(pack(0, [], 8), context([]))
+        trainer.add(long, context([]))
     trainer.close()
 
 
@@ -252,7 +258,7 @@ def test_times_of_a_step_add_up():
     """A clock that ticks once a reading: what is not gradient, update or save is wait."""
     rows: list[dict[str, Any]] = []
     ticks = itertools.count()
-    trainer = Trainer(tiny(), ClippedPolicyLoss(), config(), clock=lambda: float(next(ticks)))
+    trainer = Trainer(tiny(), PolicyLoss(), config(), clock=lambda: float(next(ticks)))
     trainer.open()
     for batch in batches([4, 4]):
         trainer.add(batch, context(rows, lag=1))
@@ -279,7 +285,8 @@ def test_supervised_training_learns_a_fixed_sequence():
 def everything(model: nnx.Module, batch: Batch) -> np.ndarray:
     """float64 [R, L, V]: logits, by one jitted call."""
     graphdef, parameters = nnx.split(model)
-    logits = jax.jit(lambda p: nnx.merge(graphdef, p)(batch.ids, batch.positions, batch.segments))(parameters)
+    rows = packed(batch)
+    logits = jax.jit(lambda p: nnx.merge(graphdef, p)(rows.ids, rows.positions, rows.segments))(parameters)
     return np.asarray(logits, np.float64)
 
 
@@ -294,16 +301,18 @@ def test_policy_training_makes_rewarded_tokens_likelier():
     random = np.random.default_rng(5)
     batch = batch_of(0, [segment(random, ROW, advantage=1.0), segment(random, ROW, advantage=-1.0)])
     model, _, _ = train([[batch]] * 5)
-    gain = scored(everything(model, batch), batch.ids) - scored(everything(tiny(), batch), batch.ids)
-    assert gain[0][batch.mask[0]].sum() > 0.0 > gain[1][batch.mask[1]].sum()
+    rows = packed(batch)
+    gain = scored(everything(model, batch), rows.ids) - scored(everything(tiny(), batch), rows.ids)
+    assert gain[0][rows.mask[0]].sum() > 0.0 > gain[1][rows.mask[1]].sum()
 
 
 @pytest.mark.parametrize(("temperature", "divisor"), [(0.6, 0.6), (0.0, 1.0)])
 def test_behaviour_log_probabilities_at_the_sampling_temperature_give_a_ratio_of_one(temperature, divisor):
     """S80, S81: engine and trainer score one distribution; temperature 0 stands for 1 on both sides."""
     batch = batch_of(0, [segment(np.random.default_rng(6), ROW, advantage=1.0)])
-    behaviour = scored(everything(tiny(), batch) / divisor, batch.ids)
-    batch.logprobs[batch.mask] = behaviour[batch.mask]
+    (one,) = batch.segments
+    behaviour = scored(everything(tiny(), batch) / divisor, packed(batch).ids)[0].astype(np.float32)
+    batch = batch_of(0, [msgspec.structs.replace(one, logprobs=behaviour)])
     _, rows, _ = train([[batch]], temperature=temperature)
     assert abs(rows[0]["ratio"] - 1.0) < 1e-5
     assert rows[0]["logprob_gap"] < 1e-5
@@ -316,7 +325,7 @@ def test_a_resumed_run_takes_the_same_steps_as_one_that_went_on(tmp_path: Path):
     _, expected, straight = train(steps, **settings)
     rows: list[dict[str, Any]] = []
     for first, last, resume in ((0, 2, False), (2, 4, True)):
-        trainer = Trainer(tiny(resume), ClippedPolicyLoss(), config(**settings), CheckpointStore(tmp_path), resume=resume)
+        trainer = Trainer(tiny(resume), PolicyLoss(), config(**settings), CheckpointStore(tmp_path), resume=resume)
         trainer.open()
         assert trainer.step == first
         for step in steps[first:last]:
@@ -334,7 +343,7 @@ def test_the_trainer_saves_every_nth_step_and_the_last(tmp_path: Path):
 
     async def run() -> None:
         store = CheckpointStore(tmp_path, keep=None)
-        async with Trainer(model, ClippedPolicyLoss(), config(checkpoint_every=2), store) as trainer:
+        async with Trainer(model, PolicyLoss(), config(checkpoint_every=2), store) as trainer:
             for seed in range(5):
                 trainer.add(batches([1], seed)[0], context([]))
                 trainer.finish(context([]))
@@ -348,7 +357,7 @@ def test_the_trainer_saves_every_nth_step_and_the_last(tmp_path: Path):
 
 def test_a_cancelled_run_still_saves_its_last_step(tmp_path: Path):
     async def run() -> None:
-        async with Trainer(tiny(), ClippedPolicyLoss(), config(), CheckpointStore(tmp_path)) as trainer:
+        async with Trainer(tiny(), PolicyLoss(), config(), CheckpointStore(tmp_path)) as trainer:
             trainer.add(batches([1])[0], context([]))
             trainer.finish(context([]))
             asyncio.current_task().cancel()
@@ -364,7 +373,7 @@ def test_cancelling_again_while_it_closes_does_not_cut_the_save_short(tmp_path: 
     left = []
 
     async def run() -> None:
-        async with Trainer(tiny(), ClippedPolicyLoss(), config(), CheckpointStore(tmp_path)) as trainer:
+        async with Trainer(tiny(), PolicyLoss(), config(), CheckpointStore(tmp_path)) as trainer:
             trainer.add(batches([1])[0], context([]))
             trainer.finish(context([]))
             left.append(True)
@@ -386,4 +395,4 @@ def test_a_folder_with_steps_of_another_run_is_refused(tmp_path: Path):
     with CheckpointStore(tmp_path) as store:
         store.save(3, {"w": np.ones(1)})
     with pytest.raises(ValueError, match="expected no checkpoints of another run, got step 3; choose another run name"):
-        Trainer(tiny(), ClippedPolicyLoss(), config(), CheckpointStore(tmp_path)).open()
+        Trainer(tiny(), PolicyLoss(), config(), CheckpointStore(tmp_path)).open()

@@ -12,14 +12,15 @@ import pytest
 from flax import nnx
 
 from flow import Context, testing
-from stages.batches.pack import Segment, pack
+from stages.batches.pack import make_batch
+from stages.batches.rows import rows_of
 from stages.checkpoint.store import CheckpointStore, load_parameters
-from stages.losses.policy import ClippedPolicyLoss
+from stages.losses.policy import PolicyLoss
 from stages.models.config import ModelConfig
 from stages.models.lora import LoraConfig, add_lora
 from stages.models.transformer import Transformer
 from stages.policy import Sample, SampleRequest
-from stages.records import Batch, Weights
+from stages.records import Batch, Segment, Weights
 from stages.rollout.config import EngineConfig
 from stages.rollout.engine import Engine
 from stages.rollout.verify import compare_sync, verify_sync
@@ -68,11 +69,11 @@ def batch_of(samples: list[Sample]) -> Batch:
                 ids=np.concatenate([PROMPT, sample.ids]),
                 mask=mask,
                 logprobs=np.concatenate([np.full(before, np.nan, np.float32), sample.logprobs]),
-                advantage=1.0 if number % 2 else -1.0,
+                advantages=np.full(len(mask), 1.0 if number % 2 else -1.0, np.float32),
                 versions=np.concatenate([np.full(before, -1, np.int32), sample.versions]),
             )
         )
-    return pack(0, segments, 24)
+    return make_batch(0, [(segment,) for segment in segments])
 
 
 def context(rows: list[Any]) -> Context:
@@ -95,7 +96,7 @@ def running(
     async def main() -> Any:
         async with (
             Engine(model, config) as engine,
-            Trainer(model, ClippedPolicyLoss(), TRAINER, checkpoints, **settings) as trainer,
+            Trainer(model, PolicyLoss(), TRAINER, checkpoints, **settings) as trainer,
         ):
             return await use(engine, trainer)
 
@@ -136,7 +137,10 @@ def test_an_engine_without_the_new_adapters_is_far_from_the_trainer():
     async def use(engine: Engine, trainer: Trainer):
         one_step(trainer, batch_of(await sampled(engine)))
         stale = batch_of(await sampled(engine, turn=1))
-        mislabelled = msgspec.structs.replace(stale, versions=np.where(stale.mask, 1, -1).astype(np.int32))
+        mislabelled = make_batch(
+            0,
+            [(msgspec.structs.replace(one, versions=np.where(one.mask, 1, -1).astype(np.int32)),) for one in stale.segments],
+        )
         return one_step(trainer, mislabelled)[1]
 
     assert running(decoder(lora=True), use)["engine_gap_max"] > 1e-3
@@ -154,9 +158,9 @@ def test_nothing_of_the_frozen_base_is_in_optimizer_or_checkpoint_and_a_run_resu
         return [one_step(trainer, batch) for _ in range(2)]
 
     running(decoder(lora=True), half, checkpoints=CheckpointStore(tmp_path))
-    saved = Trainer(decoder(lora=True), ClippedPolicyLoss(), TRAINER, CheckpointStore(tmp_path), resume=True)
+    saved = Trainer(decoder(lora=True), PolicyLoss(), TRAINER, CheckpointStore(tmp_path), resume=True)
     saved.open()
-    moments = [leaf.size for leaf in jax.tree.leaves(saved._state) if leaf.ndim > 0]
+    moments = [leaf.size for leaf in jax.tree.leaves(saved._learner.state) if leaf.ndim > 0]
     assert sum(moments) == 2 * sum(leaf.size for leaf in jax.tree.leaves(second.parameters))
     resumed, _ = one_step(saved, batch)
     for ours, theirs in zip(jax.tree.leaves(resumed.parameters), jax.tree.leaves(third.parameters), strict=True):
@@ -200,7 +204,7 @@ def test_the_gap_is_of_tokens_that_the_version_being_trained_sampled():
     half = msgspec.structs.replace(
         sample, versions=np.array([0] * 5 + [7] * 5, np.int32), logprobs=-np.arange(10, dtype=np.float32)
     )
-    trainer = Trainer(decoder(), ClippedPolicyLoss(), TRAINER)
+    trainer = Trainer(decoder(), PolicyLoss(), TRAINER)
     trainer.open()
     logprobs = reference(trainer.weights.parameters, batch_of([half, half]))
     _, row = one_step(trainer, batch_of([half, half]))
@@ -214,9 +218,10 @@ def test_the_gap_is_of_tokens_that_the_version_being_trained_sampled():
 def reference(parameters: Any, batch: Batch) -> np.ndarray:
     """Log-probabilities of the first row by a plain forward pass."""
     graphdef = nnx.split(decoder(), nnx.Param)[0]
-    logits = nnx.merge(graphdef, parameters)(batch.ids[:1], batch.positions[:1], batch.segments[:1])
+    rows = rows_of(batch, 24)
+    logits = nnx.merge(graphdef, parameters)(rows.ids[:1], rows.positions[:1], rows.segments[:1])
     logprobs = np.asarray(jax.nn.log_softmax(logits))[0]
-    return np.array([0.0] + [logprobs[t - 1, batch.ids[0, t]] for t in range(1, 24)])
+    return np.array([0.0] + [logprobs[t - 1, rows.ids[0, t]] for t in range(1, 24)])
 
 
 def test_bfloat16_parameters_are_trained_in_float32_and_published_rounded(tmp_path: Path):
@@ -224,7 +229,7 @@ def test_bfloat16_parameters_are_trained_in_float32_and_published_rounded(tmp_pa
 
     def make(store: CheckpointStore | None, resume: bool = False) -> Trainer:
         config = TRAINER.model_copy(update={"learning_rate": 1e-4})
-        return Trainer(decoder(dtype="bfloat16"), ClippedPolicyLoss(), config, store, resume=resume)
+        return Trainer(decoder(dtype="bfloat16"), PolicyLoss(), config, store, resume=resume)
 
     sample = Sample(np.arange(10, dtype=np.int32), np.full(10, -3.0, np.float32), np.zeros(10, np.int32), "length")
     batch, trainer = batch_of([sample] * 3), make(CheckpointStore(tmp_path))
@@ -237,7 +242,9 @@ def test_bfloat16_parameters_are_trained_in_float32_and_published_rounded(tmp_pa
     assert np.abs(steps[-1].astype(np.float32) - began).max() >= 2**-8
     resumed = make(CheckpointStore(tmp_path), resume=True)
     resumed.open()
-    for ours, theirs in zip(jax.tree.leaves(resumed._parameters), jax.tree.leaves(trainer._parameters), strict=True):
+    for ours, theirs in zip(
+        jax.tree.leaves(resumed._learner.parameters), jax.tree.leaves(trainer._learner.parameters), strict=True
+    ):
         assert ours.dtype == np.float32
         np.testing.assert_array_equal(ours, theirs)
 

@@ -20,14 +20,14 @@ from stages.agents.sampling import SamplingConfig
 from stages.batches.stage import Pack, PackConfig
 from stages.checkpoint.store import CheckpointStore
 from stages.episodes import Episodes
-from stages.losses.policy import ClippedPolicyLoss
+from stages.losses.policy import PolicyLoss
 from stages.records import Weights
 from stages.tasks.source import Tasks
 from stages.train.config import TrainerConfig
 from stages.train.trainer import Trainer
 
 
-class GrpoConfig(ToolPoolsConfig):
+class RlConfig(ToolPoolsConfig):
     """Reinforcement learning with groups."""
 
     steps: int = Field(default=50, ge=1)
@@ -52,8 +52,8 @@ class GrpoConfig(ToolPoolsConfig):
     """Time limits of an episode."""
     advantages: AdvantagesConfig = AdvantagesConfig()
     """From rewards to advantages."""
-    loss: ClippedPolicyLoss = ClippedPolicyLoss()
-    """Bounds of the policy loss."""
+    loss: PolicyLoss = PolicyLoss()
+    """Ratio, bounds, corrections and penalties of the policy loss."""
     trainer: TrainerConfig = TrainerConfig(row_length=128)
     """Optimizer and micro-batches."""
 
@@ -64,22 +64,22 @@ class GrpoConfig(ToolPoolsConfig):
             raise ValueError(
                 "expected sampling from the whole distribution, which is what the trainer scores: a temperature above 0, "
                 f"top_k=0, top_p=1, min_p=0; got temperature={sampling.temperature:g}, top_k={sampling.top_k}, "
-                f"top_p={sampling.top_p:g}, min_p={sampling.min_p:g}, in grpo.sampling; set them back there, "
+                f"top_p={sampling.top_p:g}, min_p={sampling.min_p:g}, in rl.sampling; set them back there, "
                 "and truncate in evaluate.sampling only"
             )
         return sampling
 
 
-def grpo(config: GrpoConfig, parts: Parts, checkpoints: CheckpointStore | None = None) -> Graph:
+def rl(config: RlConfig, parts: Parts, checkpoints: CheckpointStore | None = None) -> Graph:
     """Declare training.
 
     Args:
-        config: see ``GrpoConfig``.
+        config: see ``RlConfig``.
         parts: policy, world and tasks.
         checkpoints: where the trainer saves; ``None`` saves nothing.
     """
     pools = engine_pools(parts.engine.config, sessions_of(parts.agent))
-    graph = Graph("grpo", pools=with_tool_pools(pools.sizes, config, parts.tools, "grpo"), rates=config.rates)
+    graph = Graph("rl", pools=with_tool_pools(pools.sizes, config, parts.tools, "rl"), rates=config.rates)
     weights = graph.latest("weights", Weights, load=parts.engine.load)
     episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, config.sampling, config.limits, pools.turn)
     learner = Trainer(parts.model, config.loss, config.trainer, checkpoints, temperature=config.sampling.temperature)

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from graphs.evaluate import EvaluateConfig
-from graphs.grpo import GrpoConfig
+from graphs.rl import RlConfig
 from stages.agents.sampling import SamplingConfig
 
 
@@ -20,13 +20,13 @@ from stages.agents.sampling import SamplingConfig
 def test_training_refuses_what_the_trainer_could_not_score(changes: dict[str, Any], got: str) -> None:
     """S80, S81: the trainer's log-probabilities are those of all tokens. Evaluation trains nothing, so it may."""
     with pytest.raises(ValidationError) as caught:
-        GrpoConfig.model_validate({"sampling": changes})
+        RlConfig.model_validate({"sampling": changes})
     [fault] = caught.value.errors()
     assert fault["loc"] == ("sampling",)
-    assert f"got {got}, in grpo.sampling; set them back there" in fault["msg"]
+    assert f"got {got}, in rl.sampling; set them back there" in fault["msg"]
     assert EvaluateConfig(sampling=SamplingConfig(**changes)).sampling.temperature == changes.get("temperature", 1.0)
 
 
 def test_training_takes_a_temperature_and_stop_strings() -> None:
     sampling = SamplingConfig(temperature=0.7, stop_strings=("\n",))
-    assert GrpoConfig(sampling=sampling).sampling == sampling
+    assert RlConfig(sampling=sampling).sampling == sampling
