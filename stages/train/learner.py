@@ -133,11 +133,11 @@ class Learner:
         """Shapes and places that ``saved`` is to be read in as: on the device."""
         return self.saved | {"state": self._made.state}
 
-    def restore(self, published: Any, saved: dict[str, Any]) -> None:
-        """Go on from what was saved."""
-        self.published = published
-        self.parameters = saved.get("parameters", published)
-        self.state = self._at_rest(saved["state"])
+    def restore(self, parameters: Any, state: Any) -> None:
+        """Go on with what ``parameters`` and ``saved["state"]`` were."""
+        self.parameters, self.state = parameters, self._at_rest(state)
+        with jax.set_mesh(self._mesh):
+            self.published = parameters if self._made.publish is None else self._made.publish(parameters)
 
     def on_every_device(self, tree: Any) -> Any:
         """Arrays of the host, whole on each device of the mesh."""
