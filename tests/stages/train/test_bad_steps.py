@@ -120,7 +120,7 @@ def test_the_window_of_norms_is_bounded_and_follows_a_lasting_rise():
     norms = with_norm(norms, 1.0)
     assert bound(norms, config) == 3.0
     assert bound(norms, config.model_copy(update={"max_grad_norm_skip": 2.0})) == 2.0
-    for value in (np.nan, np.inf):
+    for value in (np.nan, np.inf, 0.0):
         np.testing.assert_array_equal(with_norm(norms, value), norms)
     for _ in range(WINDOW // 2 + FEWEST):
         norms = with_norm(norms, 100.0)
