@@ -1,6 +1,7 @@
-"""A judge that takes long, in the trace of a real run: the engine decodes all the while."""
+"""A judge in a graph with a real engine: beside it, and on it."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 
 import anyio
@@ -17,7 +18,7 @@ from stages.episodes import Episodes
 from stages.models.config import ModelConfig
 from stages.models.transformer import Transformer
 from stages.policy import Sample, SampleRequest
-from stages.records import Group, Message, Task
+from stages.records import Episode, Group, Message, Task
 from stages.rewards.functions import ContextReward
 from stages.rewards.judge import Judge, JudgeConfig
 from stages.rewards.stage import Rewards
@@ -37,6 +38,7 @@ MODEL = ModelConfig(
     mlp_width=32,
     context_length=64,
 )
+ENGINE = EngineConfig(slots=4, context_length=64, prefill_rows=2, prefill_chunk=16)
 SLOW, STEPS = 3, 15
 """Groups that are judged slowly, and steps of the engine for which each is kept waiting."""
 
@@ -67,25 +69,32 @@ class SlowJudge(ScriptedPolicy):
         return await super().sample(request)
 
 
-def test_the_engine_decodes_while_a_judge_is_waited_for(tmp_path: Path):
-    """The trace shows each question as a slice, and the steps of the engine that began inside of it."""
-    trace, scored = CountedTrace(), list[float | None]()
-    model = Transformer(MODEL, nnx.Rngs(0))
-    engine = Engine(model, EngineConfig(slots=4, context_length=64, prefill_rows=2, prefill_chunk=16), trace=trace)
-    settings = JudgeConfig(deadline_s=30)
-    judge = Judge(SlowJudge(trace), CHAT, settings, asks=lambda e: [Message("user", str(e.birth))], pool="judge")
+def graph_of(engine: Engine, judge: Judge, pools: Mapping[str, int], num_tasks: int, groups: list[Group]) -> Graph:
+    """Two members for each task, played by the engine and judged."""
 
-    def count(group: Group, context: Context) -> None:
-        scored.extend(episode.reward for episode in group.episodes)
+    def note(group: Group, context: Context) -> None:
+        groups.append(group)
 
-    graph = Graph("judged", pools={"judge": 2})
-    sampling = SamplingConfig(max_tokens_per_turn=48, max_turns=1)
-    tasks = graph.source("tasks", [Task(f"t{n}", "say a lot") for n in range(8)])
+    graph = Graph("judged", pools=pools)
+    tasks = graph.source("tasks", [Task(f"t{n}", "say a lot") for n in range(num_tasks)])
     members = graph.repeat("members", tasks, n=2)
-    play = Episodes(engine, CHAT, ModelAgent(), lambda task: TaskEnv(), sampling)
+    play = Episodes(engine, CHAT, ModelAgent(), lambda task: TaskEnv(), SamplingConfig(max_tokens_per_turn=48, max_turns=1))
     episodes = graph.stage("episodes", play, workers=4)
     rewards = graph.stage("rewards", Rewards({"judge": (ContextReward(judge), 1.0)}))
-    tasks >> members >> episodes >> graph.group("groups", episodes) >> rewards >> graph.sink("counted", count)
+    tasks >> members >> episodes >> graph.group("groups", episodes) >> rewards >> graph.sink("noted", note)
+    return graph
+
+
+def ask_for_the_group(episode: Episode) -> list[Message]:
+    return [Message("user", str(episode.birth))]
+
+
+def test_the_engine_decodes_while_a_judge_is_waited_for(tmp_path: Path):
+    """The trace shows each question as a slice, and the steps of the engine that began inside of it."""
+    trace, groups = CountedTrace(), list[Group]()
+    engine = Engine(Transformer(MODEL, nnx.Rngs(0)), ENGINE, trace=trace)
+    judge = Judge(SlowJudge(trace), CHAT, JudgeConfig(deadline_s=30), asks=ask_for_the_group, pool="judge")
+    graph = graph_of(engine, judge, {"judge": 2}, 8, groups)
 
     async def run() -> None:
         with PerfettoWriter(tmp_path / "run.pftrace") as recorder:
@@ -94,7 +103,7 @@ def test_the_engine_decodes_while_a_judge_is_waited_for(tmp_path: Path):
                 await Run(graph.build(), recorder=recorder).finish()
 
     asyncio.run(run())
-    assert scored == [1.0] * 16
+    assert [episode.reward for group in groups for episode in group.episodes] == [1.0] * 16
     slices = read_trace(tmp_path / "run.pftrace").slices
     judged = sorted((each for each in slices if each.name == "judge"), key=lambda each: each.start_ns)
     assert len(judged) == 8, "one question for each group, whose members ask the same"
@@ -103,3 +112,23 @@ def test_the_engine_decodes_while_a_judge_is_waited_for(tmp_path: Path):
         for question in judged[:SLOW]
     ]
     assert min(inside) >= STEPS
+
+
+def test_the_engine_that_plays_may_judge_too():
+    """Its answers are noise here: whatever one says counts, where it ends by itself, and no other member is harmed."""
+    groups = list[Group]()
+    engine = Engine(Transformer(MODEL, nnx.Rngs(0)), ENGINE)
+    settings = JudgeConfig(max_tokens=40, temperature=1.0)
+    judge = Judge(engine, CHAT, settings, asks=ask_for_the_group, reads=lambda said: 0.5, pool="engine")
+
+    async def run() -> None:
+        async with engine:
+            await Run(graph_of(engine, judge, {"engine": ENGINE.turns}, 12, groups).build()).finish()
+
+    asyncio.run(run())
+    rewards = [episode.reward for group in groups for episode in group.episodes]
+    assert 0.5 in rewards
+    problems = {episode.error for group in groups for episode in group.episodes if episode.reward != 0.5}
+    assert problems <= {
+        "reward 'judge': NoVerdictError: expected an answer that ends by itself, got one that was cut after 40 tokens"
+    }
