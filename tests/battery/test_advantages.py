@@ -22,12 +22,12 @@ RULES = {
     "reinforce_pp": AdvantagesConfig(rule="reinforce_pp", kl_coefficient=0.1),
     "reinforce_pp baseline": AdvantagesConfig(rule="reinforce_pp", baseline=True),
     "pass_at_k": AdvantagesConfig(rule="pass_at_k", k=2),
-    "gae": AdvantagesConfig(rule="gae", discount=0.9, gae_lambda=0.8),
+    "gae": AdvantagesConfig(rule="gae", discount=0.9, gae_lambda=0.8, kl_coefficient=0.1),
     "turns": AdvantagesConfig(rule="turns", discount=0.9),
+    "turns with KL": AdvantagesConfig(rule="turns", discount=0.9, kl_coefficient=0.1),
     "distill": AdvantagesConfig(rule="distill"),
     "grpo masked": AdvantagesConfig(rule="grpo", overlong="mask"),
 }
-REWARDED = [name for name in RULES if name != "distill"]
 RELATIVE = ["grpo", "dr_grpo", "rloo", "reinforce_pp baseline", "pass_at_k", "grpo masked"]
 """Rules against siblings, each with one advantage for a member: their sum is 0, and rewards may all shift."""
 

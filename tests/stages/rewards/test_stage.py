@@ -340,6 +340,12 @@ def test_shuffled_rewards_do_not_depend_on_the_order_in_which_groups_and_members
     assert [e.reward for e in other] != [want[0, e.member] for e in other]
 
 
+def test_shuffled_rewards_belong_to_no_turn():
+    """What each turn truly earned would say it all."""
+    (given,) = score(Shuffled(Rewards({"turns": (TurnReward(), 1.0)}), seed=0), of_two_turns(0, 1.0, 3.0)).episodes
+    assert (given.parts["true_reward"], given.turn_rewards) == (4.0, None)
+
+
 def test_shuffled_rewards_leave_failures_alone():
     """S27."""
     group = score(Shuffled(Rewards({"answer": (exact_answer, 1.0)}), seed=0), episode(0), episode(1, status=Status.TOOL_ERROR))
