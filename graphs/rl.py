@@ -23,6 +23,7 @@ from stages.episodes import Episodes
 from stages.losses.policy import PolicyLoss
 from stages.records import Weights
 from stages.tasks.source import Tasks
+from stages.tasks.tables import stretches_of
 from stages.train.config import TrainerConfig
 from stages.train.trainer import Trainer
 
@@ -84,7 +85,7 @@ def rl(config: RlConfig, parts: Parts, checkpoints: CheckpointStore | None = Non
     episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, config.sampling, config.limits, pools.turn)
     learner = Trainer(parts.model, config.loss, config.trainer, checkpoints, temperature=config.sampling.temperature)
 
-    prompts = graph.source("prompts", Tasks(parts.train, config.seed))
+    prompts = graph.source("prompts", Tasks(parts.train, config.seed, stretches=stretches_of(parts.train)))
     members = graph.repeat("members", prompts, n=config.group_size)
     episodes = graph.stage("episodes", episode, workers=config.max_concurrency, needs=pools.episode, reads=weights)
     groups = graph.group("groups", episodes, missing=Retry(config.member_retries, then="drop"))
