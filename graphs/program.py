@@ -153,7 +153,7 @@ def evaluation(name: str, config: EvaluateConfig, parts: Parts, *, main: bool = 
     latest: list[Scores] = []
 
     def make(folder: Path | None) -> Graph:
-        latest[:] = [Scores(wanted)]
+        latest[:] = [Scores(len(parts.heldout), config.attempts, config.pass_at)]
         return evaluate(config, parts, latest[0], name)
 
     def result() -> dict[str, Any]:
