@@ -78,8 +78,8 @@ def success_interval(right_T: Sequence[int], attempts: int, level: float = LEVEL
     share_T = np.asarray(right_T, np.float64) / attempts
     mean, trials = float(share_T.mean()), float(len(share_T))
     between = float(np.square(share_T - mean).sum()) / trials**2
-    if between > 0:
-        trials = min(mean * (1 - mean) / between, trials * attempts)
+    if 0 < mean < 1:
+        trials = min(mean * (1 - mean) / max(between, 1e-300), trials * attempts)
     return wilson(mean, trials, level)
 
 
