@@ -328,4 +328,8 @@ class Weights(msgspec.Struct, frozen=True, eq=False):
     """Parameters to sample with. The version belongs to the cell that carries them, not to this record."""
 
     parameters: Any
-    """A pytree of arrays, in the layout of the model that made it."""
+    """A pytree of arrays, in the layout of the model that made it: of the policy alone, where it has a critic beside it."""
+    critic: Any | None = None
+    """The same of the critic; ``None`` where there is none."""
+    reference: Any | None = None
+    """What a reference that follows the policy has in place of ``parameters``; ``None`` where it is frozen, or absent."""

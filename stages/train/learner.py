@@ -17,7 +17,7 @@ from flax import nnx
 from jax.sharding import NamedSharding
 
 from stages.batches.rows import Rows
-from stages.losses.tokens import Loss
+from stages.losses.tokens import Loss, Tokens
 from stages.models.lora import trained
 from stages.models.mesh import mesh_of, replicated, row_sharding
 from stages.train.config import TrainerConfig
@@ -92,6 +92,11 @@ class Learner:
         """float32 [N, L]: log-probabilities of the tokens of a micro-batch under the parameters as they are."""
         return np.asarray(self._logprobs[rows.ids.shape](self.parameters, self._frozen, self._spread(rows)))
 
+    def pulls(self, rows: Rows) -> tuple[Tokens, np.ndarray]:
+        """What the loss reads of a micro-batch, and how it pulls at each log-probability; compiled only when it is asked."""
+        with jax.set_mesh(self._mesh):
+            return jax.device_get(self._made.pulls(self.parameters, self._frozen, self._spread(rows)))
+
     def update(self, divisor: float, bound: float) -> Outcome:
         """Change the parameters by what was accumulated, unless that is bad; then accumulate from zero again.
 
@@ -128,11 +133,11 @@ class Learner:
         """Shapes and places that ``saved`` is to be read in as: on the device."""
         return self.saved | {"state": self._made.state}
 
-    def restore(self, published: Any, saved: dict[str, Any]) -> None:
-        """Go on from what was saved."""
-        self.published = published
-        self.parameters = saved.get("parameters", published)
-        self.state = self._at_rest(saved["state"])
+    def restore(self, parameters: Any, state: Any) -> None:
+        """Go on with what ``parameters`` and ``saved["state"]`` were."""
+        self.parameters, self.state = parameters, self._at_rest(state)
+        with jax.set_mesh(self._mesh):
+            self.published = parameters if self._made.publish is None else self._made.publish(parameters)
 
     def on_every_device(self, tree: Any) -> Any:
         """Arrays of the host, whole on each device of the mesh."""

@@ -24,11 +24,13 @@ from stages.batches.rows import RowFiller, Rows
 from stages.cancellation import to_the_end
 from stages.checkpoint.store import CheckpointStore
 from stages.losses.tokens import Loss
+from stages.models.critic import ActorCritic, parted, together
 from stages.models.mesh import mesh_of
 from stages.records import Batch, Weights
 from stages.train.advice import advice
 from stages.train.bad_steps import BadSteps, bad_step_error, describe
 from stages.train.config import TrainerConfig
+from stages.train.following import FollowConfig, Following
 from stages.train.learner import Learner
 from stages.train.metrics import (
     Row,
@@ -68,6 +70,7 @@ class Trainer:
         temperature: what the episodes are sampled at, so that both sides score one distribution; 0 (greedy) stands for 1.
         whiten: make the advantages of a step have mean 0 and deviation 1 over its tokens, see ``whitening.py``.
         resume: go on from the latest step in ``checkpoints`` (parameters, optimizer state and step); False wants it empty.
+        follow: how the reference that is published with the weights follows them; ``None`` publishes none.
         clock: seconds, for the times of a step.
 
     Attributes:
@@ -87,6 +90,7 @@ class Trainer:
         temperature: float = 1.0,
         whiten: bool = False,
         resume: bool = False,
+        follow: FollowConfig | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._model = model
@@ -98,6 +102,7 @@ class Trainer:
         beside = None if checkpoints is None else checkpoints.folder.with_name("bad-steps")
         self._bad_steps = None if beside is None else BadSteps(beside, config.max_bad_steps)
         self._resume = resume
+        self._follow = follow
         self._clock = clock
         self._stack = contextlib.ExitStack()
         self._schedule = learning_rate(config)
@@ -127,7 +132,11 @@ class Trainer:
         Raises:
             ValueError: the checkpoint folder holds steps of another run.
         """
+        if isinstance(self._model, ActorCritic):
+            self._model.begin()
         self._learner = Learner(self._model, self._loss, self._config, self._temperature)
+        policy, _ = parted(self._model, self._learner.published)
+        self._following = None if self._follow is None else Following(self._follow, policy)
         self._norms = no_norms()
         with contextlib.ExitStack() as stack:
             if self._checkpoints is not None:
@@ -163,9 +172,10 @@ class Trainer:
     def weights(self) -> Weights:
         """What is trained, as it is now, in the model's types: that of the model before the first step. Open trainers only.
 
-        Adapters only, where the model has some: the rest stays what it was.
+        Adapters only, where the model has some: the rest stays what it was. A critic's are apart from the policy's.
         """
-        return Weights(self._learner.published)
+        policy, critic = parted(self._model, self._learner.published)
+        return Weights(policy, critic, None if self._following is None else self._following.published)
 
     def add(self, batch: Batch, context: Context) -> None:
         """Take in one batch, and the gradient of each micro-batch that is now full, where the step streams.
@@ -202,6 +212,9 @@ class Trainer:
         self._between_steps = True
         self._step += 1
         self._version += 1
+        if self._following is not None:
+            masters, _ = parted(self._model, self._learner.parameters)
+            self._following.advance(self._step, self.weights.parameters, masters)
         self._begin()
         begun = self._clock()
         self._save_if_due(context)
@@ -334,10 +347,21 @@ class Trainer:
 
     def _save(self) -> None:
         if self._checkpoints is not None:
-            meters = {"norms": self._norms, "skipped": np.int32(self._num_skipped)}
-            rest = self._learner.saved | self._learner.on_every_device(meters)
-            self._checkpoints.save(self._step, self._learner.published, rest)
+            self._checkpoints.save(self._step, self.weights.parameters, self._beside(self._learner.saved))
             self._saved_step = self._step
+
+    def _beside(self, learner: dict[str, Any]) -> dict[str, Any]:
+        """What a run needs beside the policy's weights to go on.
+
+        A critic's weights too, unless the float32 ones of policy and critic are there; and a reference that follows.
+        """
+        meters = {"norms": self._norms, "skipped": np.int32(self._num_skipped)}
+        parts = {
+            "critic": self.weights.critic if "parameters" not in learner else None,
+            "reference": None if self._following is None else self._following.state,
+        }
+        beside = {name: part for name, part in parts.items() if part is not None}
+        return learner | self._learner.on_every_device(meters) | beside
 
     def _restore(self, checkpoints: CheckpointStore) -> None:
         latest = checkpoints.latest()
@@ -348,10 +372,13 @@ class Trainer:
                 f"{checkpoints.folder}: expected no checkpoints of another run, got step {latest}; "
                 "choose another run name, or pass resume=True to go on from it"
             )
-        meters = self._learner.on_every_device({"norms": self._norms, "skipped": np.int32(0)})
-        saved: Any = checkpoints.restore(self._learner.published, self._learner.saved_like | meters)
-        self._learner.restore(saved.parameters, saved.optimizer)
-        self._norms, self._num_skipped = np.asarray(saved.optimizer["norms"]), int(saved.optimizer["skipped"])
+        saved: Any = checkpoints.restore(self.weights.parameters, self._beside(self._learner.saved_like))
+        beside = saved.optimizer
+        whole = beside["parameters"] if "parameters" in beside else together(saved.parameters, beside.get("critic"))
+        self._learner.restore(whole, beside["state"])
+        self._norms, self._num_skipped = np.asarray(beside["norms"]), int(beside["skipped"])
+        if self._following is not None:
+            self._following.restore(beside["reference"])
         self._step = self._saved_step = saved.step
 
 
