@@ -11,6 +11,8 @@ from pydantic import Field, field_validator
 
 from flow import Collect, Freshness, Graph, Retry, Threads
 from graphs.engine_pools import engine_pools
+from graphs.heldout import add_heldout, gated, pinned_evaluation
+from graphs.heldout_config import HeldoutConfig
 from graphs.parts import Parts
 from graphs.tool_pools import ToolPoolsConfig, with_tool_pools
 from stages.advantages.stage import Advantages, AdvantagesConfig
@@ -24,6 +26,7 @@ from stages.losses.policy import PolicyLoss
 from stages.records import Weights
 from stages.tasks.source import Tasks
 from stages.train.config import TrainerConfig
+from stages.train.gate import Gate, GateConfig
 from stages.train.trainer import Trainer
 
 
@@ -56,6 +59,10 @@ class RlConfig(ToolPoolsConfig):
     """Ratio, bounds, corrections and penalties of the policy loss."""
     trainer: TrainerConfig = TrainerConfig(row_length=128)
     """Optimizer and micro-batches."""
+    heldout: HeldoutConfig = HeldoutConfig()
+    """Evaluation during training."""
+    gate: GateConfig = GateConfig()
+    """Tolerances of the run, and what follows when one is left."""
 
     @field_validator("sampling")
     @classmethod
@@ -70,19 +77,22 @@ class RlConfig(ToolPoolsConfig):
         return sampling
 
 
-def rl(config: RlConfig, parts: Parts, checkpoints: CheckpointStore | None = None) -> Graph:
+def rl(config: RlConfig, parts: Parts, checkpoints: CheckpointStore | None = None, gate: Gate | None = None) -> Graph:
     """Declare training.
 
     Args:
         config: see ``RlConfig``.
         parts: policy, world and tasks.
         checkpoints: where the trainer saves; ``None`` saves nothing.
+        gate: judges the run, for whoever wants to read what it did; ``None`` makes one.
     """
     pools = engine_pools(parts.engine.config, sessions_of(parts.agent))
     graph = Graph("rl", pools=with_tool_pools(pools.sizes, config, parts.tools, "rl"), rates=config.rates)
-    weights = graph.latest("weights", Weights, load=parts.engine.load)
+    pinned = pinned_evaluation(config.heldout, parts, parts.engine.load, config.steps)
+    weights = graph.latest("weights", Weights, load=pinned.load)
     episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, config.sampling, config.limits, pools.turn)
     learner = Trainer(parts.model, config.loss, config.trainer, checkpoints, temperature=config.sampling.temperature)
+    learner = gated(learner, gate or Gate(config.gate), parts.model, checkpoints)
 
     prompts = graph.source("prompts", Tasks(parts.train, config.seed))
     members = graph.repeat("members", prompts, n=config.group_size)
@@ -97,4 +107,5 @@ def rl(config: RlConfig, parts: Parts, checkpoints: CheckpointStore | None = Non
     prompts >> members >> episodes >> groups >> rewards >> advantages >> batches >> trainer
     freshness = Freshness(config.max_lag, config.late)
     graph.feedback(trainer, weights, initial=lambda: learner.weights, freshness=freshness)
+    add_heldout(graph, config.heldout, parts, pinned, learner, weights, pools, config.sampling, config.limits)
     return graph

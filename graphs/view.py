@@ -25,7 +25,7 @@ _COLUMNS = (
     ("loss", "loss", "{:.3f}"), ("reward_mean", "reward", "{:.3f}"), ("success", "success", "{:.1%}"),
     ("lag_mean", "lag", "{:.2f}"), ("engine_gap", "engine gap", "{:.0e}"),
     ("goodput", "goodput", "{:.0%}"), ("sampled_per_second", "sampled/s", "{:,.0f}"),
-    ("step_s", "s/step", "{:.2f}"), ("success_so_far", "success so far", "{:.1%}"),
+    ("step_s", "s/step", "{:.2f}"), ("heldout", "held-out", "{:.1%}"), ("success_so_far", "success so far", "{:.1%}"),
 )  # fmt: skip
 
 
@@ -78,7 +78,7 @@ class View:
 
     def reported(self, node: str, row: Mapping[str, Any]) -> None:
         """Keep the newest row; print it where nothing is live and enough time has passed."""
-        self._row = row
+        self._row = {**self._row, **row}  # rows of an evaluation come between those of steps
         self._warn(str(row.get("warning") or ""))
         now = time.monotonic()
         if self._console.is_terminal or now - self._printed < _LINE_EVERY_S:

@@ -16,6 +16,8 @@ from stages.records import Weights
 
 TRACK = "weights (sync wait)"
 """Track of the trace on which a swap waits."""
+Load = Callable[[Weights, int], Awaitable[None]]
+"""Puts weights in force, as a version."""
 
 
 class Trace(Protocol):
@@ -72,7 +74,7 @@ class PinnedEvaluation:
 
     def __init__(
         self,
-        load: Callable[[Weights, int], Awaitable[None]],
+        load: Load,
         *,
         every: int | None,
         last: int,

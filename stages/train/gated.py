@@ -27,10 +27,13 @@ class Gated:
         gate: judges.
         model: what the trainer trains; gets the best weights at the end where the action is ``keep_best``.
         best: where the best weights are kept; ``None`` keeps them in memory, which costs a copy of what is trained.
+
+    Attributes:
+        gate: judges.
     """
 
     def __init__(self, trainer: Trainer, gate: Gate, model: nnx.Module, best: BestStore | None = None) -> None:
-        self._trainer, self._gate, self._model, self._store = trainer, gate, model, best
+        self._trainer, self.gate, self._model, self._store = trainer, gate, model, best
         self._kept: Weights | None = None
         self._stack = ExitStack()
 
@@ -69,7 +72,7 @@ class Gated:
         """
         weights = self._trainer.finish(context)
         assert self._trainer.last_row is not None
-        self._gate.see_step(self._trainer.last_row)
+        self.gate.see_step(self._trainer.last_row)
         return weights
 
     async def see_heldout(self, weights: Weights, row: Mapping[str, Any]) -> None:
@@ -79,15 +82,15 @@ class Gated:
             GateClosed: the score fell too far, and the gate stops runs.
             OSError: the best weights could not be written.
         """
-        if not self._gate.config.needs_heldout:
+        if not self.gate.config.needs_heldout:
             return
-        if self._gate.see_heldout(row):
+        if self.gate.see_heldout(row):
             await to_the_end(anyio.to_thread.run_sync(self._keep, weights, int(row["version"])))
-        self._gate.judge_heldout(row)
+        self.gate.judge_heldout(row)
 
     @property
     def _keeps_best(self) -> bool:
-        return self._gate.config.action == "keep_best"
+        return self.gate.config.action == "keep_best"
 
     def _keep(self, weights: Weights, version: int) -> None:
         if self._store is None:
@@ -98,7 +101,7 @@ class Gated:
     def _close(self) -> None:
         """The model has what the trainer wrote back; the best weights take its place where they win."""
         with self._stack:
-            if self._keeps_best and self._gate.best is not None:
+            if self._keeps_best and self.gate.best is not None:
                 nnx.update(self._model, self._best())
 
     def _best(self) -> Any:
