@@ -120,8 +120,9 @@ class View:
 
     def _done(self, summary: Summary) -> int:
         assert self._run is not None
-        name, sink = list(summary.nodes.items())[-1]
-        return sink.taken if self._run.plan.spec.nodes[name].collect is None else sink.emitted
+        nodes = self._run.plan.spec.nodes
+        name = next(name for name, node in nodes.items() if node.kind == "sink")  # what is declared after it is beside the line
+        return summary.nodes[name].taken if nodes[name].collect is None else summary.nodes[name].emitted
 
     def _bar(self, summary: Summary) -> Table:
         done, total = self._done(summary), (self._phase.total if self._phase else None) or 0

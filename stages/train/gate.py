@@ -133,7 +133,7 @@ class Gate:
         config: tolerances and action.
 
     Attributes:
-        best: the row of the best evaluation; of several equal ones the first. ``None`` before one has measured something.
+        best: the row of the best evaluation; of several equal ones the last. ``None`` before one has measured something.
         breaches: the first breach of each tolerance.
     """
 
@@ -154,7 +154,7 @@ class Gate:
 
     def see_heldout(self, row: Row) -> bool:
         """Take in an evaluation that measured something, and give whether it is the best so far. ``judge_heldout`` follows."""
-        better = self.best is None or float(row["heldout"]) > float(self.best["heldout"])
+        better = self.best is None or float(row["heldout"]) >= float(self.best["heldout"])
         if better:
             self.best = row
         return better

@@ -13,7 +13,7 @@ from flax import nnx
 
 from flow import Context, Freshness
 from stages.cancellation import to_the_end
-from stages.checkpoint.store import BestStore
+from stages.checkpoint.best import BestStore
 from stages.records import Batch, Weights
 from stages.train.gate import Gate
 from stages.train.trainer import Trainer
