@@ -14,6 +14,8 @@ import anyio
 
 from stages.records import Weights
 
+COUNT_S = 10.0
+"""What an evaluation that is given up gets to be counted, its episodes cut short, before the next weights are loaded."""
 TRACK = "weights (sync wait)"
 """Track of the trace on which a swap waits."""
 Load = Callable[[Weights, int], Awaitable[None]]
@@ -139,7 +141,7 @@ class PinnedEvaluation:
         running.held_since = began = anyio.current_time()
         self._mark(began=True)
         try:
-            with anyio.move_on_at(running.deadline):
+            with anyio.move_on_at(running.deadline + COUNT_S):
                 await running.over.wait()
         finally:
             self._mark(began=False)
