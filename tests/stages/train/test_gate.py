@@ -111,8 +111,8 @@ def test_the_error_names_figure_tolerance_step_and_the_best_weights():
     with pytest.raises(GateClosed) as caught:
         gate.see_step(step(17, reward_mean=0.05))
     assert str(caught.value) == (
-        "expected reward_mean of at least 0.25 (gate.reward_min); got 0.05 at step 17; the best weights are those of version 10; "
-        "look at metrics.jsonl for what changed, or widen gate.reward_min"
+        "expected reward_mean of at least 0.25 (gate.reward_min); got 0.05 at step 17; the best weights are those of version "
+        "10; look at metrics.jsonl for what changed, or widen gate.reward_min"
     )
 
 
