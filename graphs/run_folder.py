@@ -43,7 +43,7 @@ class RunFolder:
         self._step_rows: list[Mapping[str, Any]] = []
         self.episodes: Counter[str] = Counter()
         self.num_sampled = 0
-        self.outcomes = Outcomes(self._write_step)
+        self.outcomes = Outcomes(self._write_step, beside=HELDOUT)
         self._held: tuple[str, Mapping[str, Any]] | None = None
         above = next(parent for parent in self.path.parents if parent.exists())
         if not above.is_dir() or not os.access(above, os.W_OK):
