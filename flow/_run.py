@@ -44,6 +44,24 @@ class Watcher(Protocol):
         ...
 
 
+class Tally(Protocol):
+    """Somebody who keeps count of what was drawn and what became of it. Called on the loop; an exception ends the run.
+
+    Each value that a source gives comes to one end, except that a broadcast, or a stage that gives several, multiplies them.
+    """
+
+    def drawn(self, node: str, values: Sequence[Any]) -> None:
+        """A source gave values."""
+        ...
+
+    def ended(self, node: str, values: Sequence[Any], reason: str | None) -> None:
+        """Values came to their end: a sink took them for good (``None``), or they were given up for a reason.
+
+        A member's end is told by its group: as what the group was opened from, where that was dropped.
+        """
+        ...
+
+
 class Run:
     """One execution of a plan.
 
@@ -56,6 +74,7 @@ class Run:
         closing_s: seconds that workers and threads may take to end once they were cancelled. What has not ended then is left
             behind, and named in the error and in the summary.
         lag: measures the loop while the graph is at work; ``None`` to leave it alone.
+        tally: who counts what was drawn and what became of it; ``None`` for nobody.
 
     Example:
         ``summary = await Run(graph.build()).finish()``
@@ -70,15 +89,18 @@ class Run:
         stall_s: float | None = 600.0,
         closing_s: float = 30.0,
         lag: LoopLag | None = None,
+        tally: Tally | None = None,
     ) -> None:
         self.plan, self.state, self.number = plan, State(plan), next(_NUMBERS)
         self._recorder, self._watchers, self._stall_s = recorder, tuple(watchers), stall_s
-        self.watched = bool(self._watchers)
+        self.watched, self.tallied = bool(self._watchers), tally is not None
+        self._tally = tally
         self._lag = lag
         self._closing = Closing(closing_s, stall_s)
         self._loading = Loading(self.state, recorder, self._maybe_over)
         self._staff = Staff(self, recorder, self._fail, self._maybe_over)
         self.state.on_unwanted = self._staff.give_up_unwanted
+        self.state.on_end = None if tally is None else self.ended
         self._parkers: list[Parker] = []
         self._errors: list[BaseException] = []
         self._error: BaseException | None = None
@@ -288,6 +310,23 @@ class Run:
         """Pass on to the watchers."""
         for watcher in self._watchers:
             watcher.committed(node, values)
+
+    def drawn(self, node: str, values: Sequence[Any]) -> None:
+        """Pass on to the tally."""
+        if self._tally is not None:
+            self._count(self._tally.drawn, node, values)
+
+    def ended(self, node: str, values: Sequence[Any], reason: str | None) -> None:
+        """Pass on to the tally."""
+        if self._tally is not None:
+            self._count(self._tally.ended, node, values, reason)
+
+    def _count(self, told: Callable[..., None], *arguments: Any) -> None:
+        """Tell the tally. Its mistakes must not leave a transition of the core half done."""
+        try:
+            told(*arguments)
+        except Exception as error:
+            self._fail(error)
 
     def reported(self, node: str, row: Mapping[str, Any]) -> None:
         """Pass on to the watchers, on the loop: rows may come from a stage's thread."""

@@ -1,6 +1,7 @@
 """The folder of a run: metrics, transcripts, trace, checkpoints and the summary. Watches the graphs and writes what they tell.
 
-``metrics.jsonl``: a row for each report of a stage. ``episodes.jsonl``: transcripts, up to a bound.
+``metrics.jsonl``: a row for each report of a stage, and for each step what became of the tasks of each source.
+``episodes.jsonl``: transcripts, up to a bound.
 ``summary.json``: once, at the end, whatever the end was. Written elsewhere: ``audit.jsonl``, rows of each tool call, and
 ``revoked``, an empty file for each credential that was taken back.
 """
@@ -17,6 +18,7 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
+from stages.outcomes import Outcomes
 from stages.records import Episode, Group
 
 
@@ -38,6 +40,7 @@ class RunFolder:
         self._step_rows: list[Mapping[str, Any]] = []
         self.episodes: Counter[str] = Counter()
         self.num_sampled = 0
+        self.outcomes = Outcomes(lambda row: self.reported("outcomes", row))
         above = next(parent for parent in self.path.parents if parent.exists())
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise NotADirectoryError(f"expected a folder to write to, got '{above}', above {path}; choose --options.folder")
@@ -67,6 +70,7 @@ class RunFolder:
         """Reports are of this phase from now on; counts start again."""
         self._phase, self._step_rows = phase, []
         self.episodes.clear()
+        self.outcomes.clear()
         self.num_sampled = 0
 
     def committed(self, node: str, values: Sequence[Any]) -> None:
@@ -75,6 +79,7 @@ class RunFolder:
             if isinstance(value, Episode):
                 self.episodes[value.status.value] += 1
                 self.num_sampled += value.num_sampled
+                self.outcomes.episode(value)
                 if value.status.failed:
                     self._transcribe(value)
             elif isinstance(value, Group) and node == "rewards":
@@ -86,6 +91,7 @@ class RunFolder:
         """Write a row of metrics."""
         if "step" in row:
             self._step_rows.append(row)
+            self.outcomes.stepped(row.get("skipped"))
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         self._metrics.write(encode({"time": now, "phase": self._phase, "stage": node, **row}) + b"\n")
         self._metrics.flush()

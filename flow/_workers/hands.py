@@ -25,6 +25,8 @@ class Host(Protocol):
     state: State
     watched: bool
     """Whether anybody looks on."""
+    tallied: bool
+    """Whether anybody counts what was drawn and what became of it."""
     number: int
     """Number of the run in its process: runs that share a trace must not share arrows."""
 
@@ -44,6 +46,14 @@ class Host(Protocol):
 
     def committed(self, node: str, values: Sequence[Any]) -> None:
         """Tell who watches that values are on their way."""
+        ...
+
+    def drawn(self, node: str, values: Sequence[Any]) -> None:
+        """Tell who counts that a source gave values."""
+        ...
+
+    def ended(self, node: str, values: Sequence[Any], reason: str | None) -> None:
+        """Tell who counts that values came to their end; see ``Tally``."""
         ...
 
     def reported(self, node: str, row: Any) -> None:

@@ -59,6 +59,7 @@ async def run_source(hands: Hands) -> None:
             return
         await hands.wait_for_room(node.output, [crew.in_hand])
         hands.state.emit(node, [crew.in_hand])
+        hands.host.drawn(node.spec.name, [crew.in_hand.value])
         crew.in_hand = None
 
 
@@ -90,6 +91,9 @@ def _fill(hands: Hands, channel: Channel) -> bool:
     finally:
         if count > first:
             channel.added(count - first)
+            if hands.host.tallied:
+                newest = islice(reversed(buffer), count - first)
+                hands.host.drawn(hands.node.spec.name, [item.value for item in newest])
             if stretch is not None:
                 lane.end_stretch(stretch.end(last, quick))
     return count - first == room

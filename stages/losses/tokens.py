@@ -85,6 +85,28 @@ class Loss(Protocol):
         ...
 
 
+def masked(tokens: Tokens) -> Tokens:
+    """The same targets, and 0 in every array of numbers where there is none.
+
+    A loss begins with this: whatever stands outside the mask must be gone before the arithmetic, because NaN times 0 is NaN, in
+    the value and in the gradient.
+    """
+    whole = ("mask", "segments")
+    numbers = {name: array for name, array in tokens._asdict().items() if name not in whole and array is not None}
+    return tokens._replace(**{name: jnp.where(tokens.mask, array, 0.0) for name, array in numbers.items()})
+
+
+def asked(array: jax.Array | None, name: str) -> jax.Array:
+    """An optional array of ``Tokens`` that the loss asked for in its ``needs``.
+
+    Raises:
+        ValueError: it is not there.
+    """
+    if array is None:
+        raise ValueError(f"expected Tokens.{name}, got None, in a loss whose needs ask for it; let the step fill it")
+    return array
+
+
 def masked_sum(values_BT: jax.Array, mask_BT: jax.Array) -> jax.Array:
     """Sum over the targets; whatever stands elsewhere, NaN included, is not looked at."""
     return jnp.sum(jnp.where(mask_BT, values_BT, 0.0))

@@ -64,14 +64,30 @@ def add_lora(model: Transformer, config: LoraConfig, rngs: nnx.Rngs | None = Non
         linear.lora_scale = config.alpha / config.rank
 
 
+class TrainedParam(nnx.Param):
+    """A parameter that is trained beside adapters too: the head of a critic."""
+
+
 def has_adapters(model: nnx.Module) -> bool:
     """Whether there is any."""
     return bool(jax.tree.leaves(nnx.state(model, nnx.LoRAParam)))
 
 
-def trained(model: nnx.Module) -> type[nnx.Param]:
-    """What of a model is trained, as a filter for ``nnx.split`` and ``nnx.state``: its adapters, or everything without any."""
-    return nnx.LoRAParam if has_adapters(model) else nnx.Param
+def trained(model: nnx.Module) -> nnx.filterlib.Filter:
+    """What of a model is trained, as a filter for ``nnx.split`` and ``nnx.state``.
+
+    Its adapters and what is trained beside them, or everything where it has no adapters.
+    """
+    return (nnx.LoRAParam, TrainedParam) if has_adapters(model) else nnx.Param
+
+
+def without_adapters(model: Transformer) -> Transformer:
+    """The decoder beneath the adapters. It shares the parameters of the model, those that are still to be loaded too."""
+    base = nnx.clone(model, variables=False)
+    for _, _, linear in _projections(base):
+        linear.lora_down_IR = linear.lora_up_RO = nnx.data(None)
+        linear.lora_scale = 0.0
+    return base
 
 
 def merged(model: Transformer) -> Transformer:

@@ -13,6 +13,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from stages.models.config import ModelConfig
+from stages.models.critic import ActorCritic, Critic
 from stages.models.names import path_of
 from stages.models.transformer import Transformer
 
@@ -27,12 +28,16 @@ RULES: dict[str, str | None] = {
 """Logical name of an axis to the axis of the mesh it is split over. Experts stay together: each is split inside, by ``mlp``."""
 
 
-def shardings(model: Transformer, mesh: Mesh) -> nnx.State:
+Spread = Transformer | Critic | ActorCritic
+"""What can be spread over a mesh: parameters that name their axes, and a shape."""
+
+
+def shardings(model: Spread, mesh: Mesh) -> nnx.State:
     """A ``NamedSharding`` for each parameter, adapters included, as a tree like ``nnx.state(model, nnx.Param)``."""
     return _mapped(model, lambda param: NamedSharding(mesh, PartitionSpec(*_split(param, model.config, mesh))))
 
 
-def shard(model: Transformer, mesh: Mesh) -> None:
+def shard(model: Spread, mesh: Mesh) -> None:
     """Spread a model's parameters over a mesh, in place.
 
     Of a model that is only described the weights yet to come are told where to go: ``tensors.fill`` puts each there as it is
@@ -42,7 +47,7 @@ def shard(model: Transformer, mesh: Mesh) -> None:
     nnx.update(model, jax.tree.map(_placed, state, shardings(model, mesh)))
 
 
-def undivided(model: Transformer, mesh: Mesh) -> dict[str, str]:
+def undivided(model: Spread, mesh: Mesh) -> dict[str, str]:
     """Parameters with an axis that stays whole on every device because it does not divide, and which it is, by path."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(nnx.state(model, nnx.Param), is_leaf=_is_variable)
     found = {path_of(at): _left_whole(param, model.config, mesh) for at, param in leaves}
@@ -61,7 +66,7 @@ def _placed(leaf: Any, sharding: NamedSharding) -> Any:
     return jax.device_put(leaf, sharding)
 
 
-def _mapped(model: Transformer, function: Any) -> nnx.State:
+def _mapped(model: Spread, function: Any) -> nnx.State:
     state = nnx.state(model, nnx.Param)
     return jax.tree.map(lambda param: param.replace(function(param)), state, is_leaf=_is_variable)
 

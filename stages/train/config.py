@@ -7,18 +7,18 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class TrainerConfig(BaseModel):
-    """One optimizer and the shape of its micro-batches."""
+    """One optimizer, the shape of its micro-batches, and how often a step goes over its groups."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     learning_rate: float = Field(default=3e-4, gt=0.0)
     """Peak of the schedule."""
     warmup_steps: int = Field(default=0, ge=0)
-    """Steps of linear rise from 0 to the peak; the first step then already has 1 / (warmup_steps + 1) of it."""
+    """Updates of linear rise from 0 to the peak; the first one then already has 1 / (warmup_steps + 1) of it."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """After the warm-up: stay, or fall to ``final_share`` of the peak."""
     decay_steps: int | None = Field(default=None, ge=1)
-    """Steps of the fall; ``None`` only with the constant schedule."""
+    """Updates of the fall; ``None`` only with the constant schedule. A step has ``num_epochs * num_minibatches`` of them."""
     final_share: float = Field(default=0.1, ge=0.0, le=1.0)
     """Share of the peak at the end of the fall."""
     weight_decay: float = Field(default=0.0, ge=0.0)
@@ -41,6 +41,22 @@ class TrainerConfig(BaseModel):
     split_last: int = Field(default=1, ge=1)
     """Parts that a micro-batch is cut into at the end of a step, where less than a whole one is left; 1 for none. A part is a
     program more for each row length, and fewer tokens of filling."""
+    num_epochs: int = Field(default=1, ge=1)
+    """Passes over the groups of a step. Above 1 a step is held until its last group is there, as with ``num_minibatches``."""
+    num_minibatches: int = Field(default=1, ge=1)
+    """Updates in a pass, each on a share of the groups, consecutive by birth; no more than the step has groups."""
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """Decides the order of the minibatches in each pass, together with step and pass."""
+    max_grad_norm_skip: float | None = Field(default=None, gt=0.0)
+    """Global norm, before it is scaled down, above which an update is bad; ``None`` knows no such norm."""
+    max_grad_norm_ratio: float | None = Field(default=None, gt=1.0)
+    """The same as a multiple of the median of the latest norms; ``None`` compares with none. See ``stages.train.norms``."""
+    on_bad_step: Literal["skip", "stop"] = "skip"
+    """What a bad update, and one with a number that is not finite, does: it is left out and counted, or the run ends."""
+    max_bad_steps: int = Field(default=4, ge=0)
+    """Bad updates that a run keeps for ``headrace replay-batch``, the first ones; 0 keeps none."""
+    optimizer_memory: Literal["device", "host"] = "device"
+    """Where the optimizer state rests between updates. From the host's memory it is moved for each update and back."""
     checkpoint_every: int | None = Field(default=None, ge=1)
     """Steps between checkpoints; ``None`` saves the last step only. Without a store nothing is saved."""
     no_signal_warning: float = Field(default=0.75, ge=0.0, le=1.0)
@@ -69,3 +85,8 @@ class TrainerConfig(BaseModel):
         if self.schedule != "constant" and self.decay_steps is None:
             raise ValueError(f"expected decay_steps with schedule={self.schedule!r}, got None; set it to the steps of the run")
         return self
+
+    @property
+    def max_updates(self) -> int:
+        """Most updates of a step."""
+        return self.num_epochs * self.num_minibatches

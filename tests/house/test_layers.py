@@ -29,6 +29,8 @@ ALLOWED = {
     ("text", "gguf_file"): "and it is opened once for both",
     ("rewards", "tools"): "a reward that fails gives no credential away",
     ("rollout", "models"): "the engine runs the model",
+    ("scoring", "batches"): "a group is packed into rows to be scored",
+    ("scoring", "models"): "the model that scores",
     ("train", "batches"): "the step takes the micro-batches that the packer cuts",
     ("train", "checkpoint"): "the trainer saves its arrays",
     ("train", "losses"): "the step differentiates a loss",

@@ -1,0 +1,192 @@
+"""Scores the sampled tokens of a group under a model: ``Group -> Group``, for stages that need its opinion.
+
+A reference or a teacher gives log-probabilities at the temperature the tokens were sampled at, a critic gives values. The
+members' rows are packed into one static shape, whose program is compiled when the stage opens: nothing compiles later.
+
+What a score that is none means:
+
+* A member that failed, or sampled nothing, is handed on unscored.
+* A member with a number that is not finite is scored once more with nobody beside it, since what is broken in one segment may
+  reach others in its row. If it is broken by itself it fails: status ``model_error``, one line of error, no reward. The others
+  keep their scores.
+
+The numbers of a member are those of any other group to rounding: where it lies in a row may change the order of sums.
+"""
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import anyio.to_thread
+import jax
+import msgspec
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh
+
+from flow import Context
+from stages.batches.rows import RowFiller
+from stages.models.critic import ActorCritic
+from stages.models.logprobs import token_logprobs
+from stages.models.mesh import row_sharding
+from stages.models.transformer import Transformer
+from stages.records import Episode, Group, Status, Weights
+from stages.scoring.config import ScoringConfig
+from stages.scoring.held import Held
+from stages.scoring.targets import cut, is_scored, problem_of, put, units_of
+
+Fills = Literal["reference", "teacher", "values"]
+"""Field of ``Episode`` that a stage fills."""
+
+
+class TokenScores:
+    """Fills one field of each episode. An async context manager; it belongs on a node that is placed on ``Threads()``.
+
+    Args:
+        model: to score with: a decoder for log-probabilities, and for values the model that is trained, whose critic begins as
+            its policy is when the first of both opens. Its parameters are taken when the stage opens.
+        fills: ``reference`` and ``values`` take over what the trainer publishes of them; a teacher never changes.
+        config: see ``ScoringConfig``.
+        temperature: that the tokens were sampled at; 0 (greedy) stands for 1.
+        mesh: devices of its own; ``None`` for where the model lies.
+        fetch: fills in the model's parameters when the stage opens; ``None`` where somebody else does.
+
+    Raises:
+        ValueError: the rows of a batch do not divide over the devices that share them.
+    """
+
+    def __init__(
+        self,
+        model: Transformer | ActorCritic,
+        fills: Fills,
+        config: ScoringConfig,
+        *,
+        temperature: float = 1.0,
+        mesh: Mesh | None = None,
+        fetch: Callable[[], object] | None = None,
+    ) -> None:
+        self._model, self._fills, self._config, self._temperature = model, fills, config, temperature
+        self._mesh, self._fetch = mesh, fetch
+        self._held = self._described()
+        self._computing = threading.Lock()
+        self._in_force: Any = None
+        self.num_compilations = 0
+        self._check_rows()
+
+    @property
+    def resting(self) -> tuple[Any, Any]:
+        """Shapes and places of what rests here between groups: (what is its own, what is frozen)."""
+        return self._held.resting
+
+    async def __aenter__(self) -> Self:
+        await anyio.to_thread.run_sync(self.open)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._fetch is not None:  # loaded for this stage: nobody else has it
+            nnx.update(self._model, *self._held.resting)
+        self._held = self._described()
+
+    def open(self) -> None:
+        """Take the model's parameters and compile. What ``async with`` does, for callers without an event loop."""
+        if self._fetch is not None:
+            nnx.update(self._model, *self._held.resting)  # read straight to where it rests
+            self._fetch()
+        if isinstance(self._model, ActorCritic):
+            self._model.begin()
+        self._held = self._described()
+        self._held.open()
+        with jax.set_mesh(self._held.mesh):
+            jitted = scores_of(self._held.graphdef, self._fills == "values", self._temperature)
+            shape = jax.ShapeDtypeStruct(
+                (self._config.rows_per_batch, self._config.row_length), np.int32, sharding=row_sharding(self._held.mesh)
+            )
+            self._score = jitted.lower(*self._held.shapes, shape, shape, shape).compile()
+        self.num_compilations += 1
+
+    async def load(self, weights: Weights, version: int) -> None:
+        """Put in force what a version has for this stage; returns when it is. Of an open stage.
+
+        Raises:
+            ValueError: it is not of this model, or lacks a critic.
+        """
+        published = {"reference": weights.reference, "values": weights.critic, "teacher": None}[self._fills]
+        if published is None and self._fills == "values":
+            raise ValueError(
+                f"expected weights with a critic, got version {version} without one (scoring, values); train an ActorCritic"
+            )
+        if published is not None and published is not self._in_force:
+            await anyio.to_thread.run_sync(self._held.take, published, self._fills)
+            self._in_force = published
+
+    def __call__(self, group: Group, context: Context) -> Group:
+        """Score one group.
+
+        Raises:
+            ValueError: see ``units_of``.
+        """
+        wanted = [episode for episode in group.episodes if is_scored(episode)]
+        if not wanted:
+            return group
+        with self._computing, context.span("score", fills=self._fills, members=len(wanted)):
+            parameters = self._held.on_devices()
+            scores = self._scored(parameters, wanted)
+            for index, episode in enumerate(wanted):
+                if problem_of(episode, scores[index], self._fills) is not None:
+                    scores[index] = self._scored(parameters, [episode])[0]
+        filled = {episode.member: self._filled(episode, found) for episode, found in zip(wanted, scores, strict=True)}
+        return msgspec.structs.replace(group, episodes=tuple(filled.get(episode.member, episode) for episode in group.episodes))
+
+    def _scored(self, parameters: tuple[Any, Any], episodes: Sequence[Episode]) -> list[np.ndarray]:
+        """float32 [T] for each, NaN where nothing was sampled."""
+        filler = RowFiller([(self._config.rows_per_batch, self._config.row_length)])
+        flat = np.full(sum(len(episode.ids) for episode in episodes), np.nan, np.float32)
+        for rows in filler.add(units_of(episodes, self._config.row_length, self._fills)) + filler.flush():
+            spread = jax.device_put((rows.ids, rows.positions, rows.segments), row_sharding(self._held.mesh))
+            put(flat, rows, np.asarray(self._score(*parameters, *spread)))
+        return cut(flat, episodes)
+
+    def _filled(self, episode: Episode, scores: np.ndarray) -> Episode:
+        problem = problem_of(episode, scores, self._fills)
+        if problem is not None:
+            return msgspec.structs.replace(episode, status=Status.MODEL_ERROR, error=problem, reward=None)
+        return msgspec.structs.replace(episode, **{self._fills: scores})
+
+    def _described(self) -> Held:
+        model = self._model.critic if isinstance(self._model, ActorCritic) else self._model
+        return Held(model, self._mesh, self._config.memory)
+
+    def _check_rows(self) -> None:
+        shape = self._held.mesh.shape
+        shares = shape["data"] * shape["fsdp"]
+        if self._config.rows_per_batch % shares:
+            raise ValueError(
+                f"expected rows_per_batch to be a multiple of {shares}, the devices that share the rows on a mesh of "
+                f"data={shape['data']} times fsdp={shape['fsdp']}; got {self._config.rows_per_batch} (scoring, {self._fills}); "
+                "change either"
+            )
+
+
+@functools.lru_cache(maxsize=8)
+def scores_of(graphdef: nnx.GraphDef, values: bool, temperature: float) -> Any:
+    """(trained, frozen, ids, positions, segments) -> float32 [B, T], jitted; nothing is compiled yet.
+
+    Cached: under the same object JAX finds what it has compiled, so a second run in a process compiles nothing.
+
+    Args:
+        graphdef: of a model split in what is trained and what is frozen.
+        values: those of a critic, else log-probabilities of a decoder.
+        temperature: of the log-probabilities.
+    """
+
+    def score(own: Any, frozen: Any, ids_BT: jax.Array, positions_BT: jax.Array, segments_BT: jax.Array) -> jax.Array:
+        model = nnx.merge(graphdef, own, frozen)
+        if values:
+            return model.values(ids_BT, positions_BT, segments_BT)
+        return token_logprobs(model(ids_BT, positions_BT, segments_BT), ids_BT, segments_BT, temperature)[0]
+
+    return jax.jit(score)
