@@ -1,7 +1,8 @@
 """Attention over packed rows and over a cache. Pure functions; queries and keys come turned already.
 
-Over packed rows it is ``jax.nn.dot_product_attention``, which picks what runs on an accelerator; capped scores it has not, and on
-a CPU ``blocked_attention.py`` is faster by far. Over a cache it is written out: there the keys have their positions last, and no copy in another order is made.
+Over packed rows it is ``jax.nn.dot_product_attention``, which picks what runs on an accelerator; capped scores it has not, and
+on a CPU ``blocked_attention.py`` is faster by far. Over a cache it is written out: there the keys have their positions last,
+and no copy in another order is made.
 
 Axes: B rows, T tokens of a row, S positions attended to, K key-value heads, G query heads of each, N = K * G, D head size.
 """
@@ -12,7 +13,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from stages.models.blocked_attention import BLOCK, MASKED, Scores, blocked_attention
 from stages.models.layers import soft_cap
-
 
 
 def packed_attention(

@@ -1,9 +1,9 @@
-"""Packed attention block by block, for CPUs: no array has a side of T x T, and blocks that see nothing of each other are skipped.
+"""Packed attention block by block, for CPUs: no array has T x T numbers, and blocks that share no segment are skipped.
 
 XLA's CPU backend works ``jax.nn.dot_product_attention`` out over all pairs of tokens of a row, most of which are masked where
-rows are packed: measured, four times the time at 512 tokens and more beyond. Here the softmax is carried from block to block,
-and the backward pass works the weights out again from what the forward pass kept of each row, its log-sum-exp. Accelerators have
-better: see ``attention.py``, which chooses.
+rows are packed: measured, three times the time at 512 tokens and more beyond. Here the softmax is carried from block to block,
+and the backward pass works the weights out again from what the forward pass kept of each query, its log-sum-exp. Accelerators
+have better: see ``attention.py``, which chooses.
 
 A loop over blocks has bounds that depend on the segments. On one device each row has bounds of its own; on a mesh, where rows
 lie on several devices, all rows go together under the widest of them, so that no device waits for another inside a loop.
@@ -53,7 +53,7 @@ def blocked_attention(
     together = rows if _on_a_mesh() else 1
 
     def blocks(x: Array, inner: int) -> Array:
-        """[B / R, M, R, K, inner * Q, D]"""
+        """As [B / R, M, R, K, inner * Q, D]."""
         whole = jnp.pad(x, ((0, 0), (0, padded), (0, 0), (0, 0)))
         cut = whole.reshape(rows // together, together, -1, BLOCK, num_keys, inner, size)
         return jnp.transpose(cut, (0, 2, 1, 4, 5, 3, 6)).reshape(*cut.shape[:1], -1, together, num_keys, inner * BLOCK, size)

@@ -1,8 +1,8 @@
 """Log-probability of each token given those before it in its segment, and the entropy it was drawn with. Pure; no loss here.
 
-Two ways to one number. ``token_logprobs`` reads logits that are there. ``target_logprobs`` reads final vectors and projects them
-itself, targets only and a chunk at a time, and once more in the backward pass: so the logits of a micro-batch never exist whole,
-and tokens that are no targets (prompts, tool results, padding) cost no projection. Sums over the vocabulary are float32.
+Two ways to one number. ``token_logprobs`` reads logits that are there. ``target_logprobs`` reads final vectors and projects
+them itself, targets only and a chunk at a time, and once more in the backward pass: so the logits of a micro-batch never exist
+whole, and tokens that are no targets (prompts, tool results, padding) cost no projection. Sums over the vocabulary are float32.
 
 On one device the targets of all rows stand in one line and the loop has as many chunks as they fill. On a mesh each row is a
 line of its own, which stays on its devices, and the loop is as long as the row with the most targets needs.
@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int
 from stages.models.layers import soft_cap
 
 CHUNK_LOGITS = 1 << 23
-"""Logits of a chunk, in all lines: 32 MiB of float32. Fewer make its products with the projection slow, more only cost memory."""
+"""Logits of a chunk, in all lines: 32 MiB of float32. Fewer make its products slow, more cost memory alone."""
 
 
 class Head(NamedTuple):
@@ -35,8 +35,8 @@ class Head(NamedTuple):
 class Scorable(Protocol):
     """A model that can be trained: its logits are ``soft_cap(hidden @ projection.T, cap)``."""
 
-    def hidden(self, ids_BT: Array, positions_BT: Array, segments_BT: Array) -> Array:
-        """Final vectors [B, T, W] of packed rows."""
+    def hidden(self, ids_BT: Array, positions_BT: Array, segments_BT: Array, remat: bool = False) -> Array:
+        """Final vectors [B, T, W] of packed rows; see ``Transformer.hidden``."""
         ...
 
     @property
@@ -123,7 +123,7 @@ def _scored(how: _How, hidden_GLW: Array, projection_VW: Array, ids_GL: Array, m
 
 def _forward(how: _How, hidden_GLW: Array, projection_VW: Array, ids_GL: Array, mask_GL: Array) -> tuple[Any, Any]:
     order_GL, back_GL, num_chunks = _ordered(how, mask_GL)
-    sorted_GLW, sorted_GL = _taken(hidden_GLW, order_GL), _taken(ids_GL, order_GL)
+    sorted_GLW, sorted_GL = _targets(hidden_GLW, mask_GL, order_GL), _taken(ids_GL, order_GL)
 
     def step(at: Array, found: tuple[Array, ...]) -> tuple[Array, ...]:
         logits_VN, _ = _logits(how, _chunk(how, sorted_GLW, at), projection_VW)
@@ -147,7 +147,7 @@ def _backward(how: _How, kept: tuple[Array, ...], gradients: tuple[Array, Array]
     """With p the probabilities and H the entropy: d log p_i / d z = e_i - p, and d H / d z = -p (log p + H)."""
     hidden_GLW, projection_VW, ids_GL, mask_GL, entropy_GL, log_total_GL = kept
     order_GL, back_GL, num_chunks = _ordered(how, mask_GL)
-    sorted_GLW, sorted_GL = _taken(hidden_GLW, order_GL), _taken(ids_GL, order_GL)
+    sorted_GLW, sorted_GL = _targets(hidden_GLW, mask_GL, order_GL), _taken(ids_GL, order_GL)
     of_logprobs_GL, of_entropy_GL = (_taken(jnp.where(mask_GL, given_GL, 0.0), order_GL) for given_GL in gradients)
     numbers_V1 = jnp.arange(projection_VW.shape[0], dtype=ids_GL.dtype)[:, None]
 
@@ -181,6 +181,11 @@ def _ordered(how: _How, mask_GL: Array) -> tuple[Array, Array, Array]:
     back_GL = jnp.argsort(order_GL, axis=1)[:, : mask_GL.shape[1]]
     most = mask_GL.sum(axis=1, dtype=jnp.int32).max()
     return jnp.minimum(order_GL, mask_GL.shape[1] - 1), back_GL, (most + how.chunk - 1) // how.chunk
+
+
+def _targets(hidden_GLW: Array, mask_GL: Array, order_GL: Array) -> Array:
+    """Vectors in their order, zeros for places without a target: the last chunk reads some, and NaN times 0 is NaN."""
+    return jnp.where(_taken(mask_GL, order_GL)[..., None], _taken(hidden_GLW, order_GL), 0)
 
 
 def _taken(array_GL: Array, places_GL: Array) -> Array:
