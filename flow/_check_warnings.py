@@ -95,7 +95,7 @@ def _given(spec: Spec, node: NodeSpec, reaching: Mapping[str, int | None]) -> in
     """Items that a node can give on one edge."""
     if node.kind == "source":
         return len(node.stage) if hasattr(node.stage, "__len__") else None
-    if node.kind == "stage" and may_give_many(node.stage):
+    if node.kind == "versions" or (node.kind == "stage" and may_give_many(node.stage)):
         return None
     opener = spec.opener(node.name) if node.kind == "group" else None
     length = reaching[opener or node.name]

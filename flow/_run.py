@@ -9,7 +9,7 @@ import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from ._closing import Closing, leave_behind
 from ._core.node import NodeState
@@ -26,40 +26,11 @@ from ._staff import Staff
 from ._stall import Watch
 from ._stop import Stop, shut, stop_drawing, winding_down
 from ._summary import Status, Summary, summarise
+from ._watcher import GuardedTally, Tally, Watcher
 from .trace import LoopLag, Recorder
 
 _NUMBERS = itertools.count()
 _LOG = logging.getLogger("headrace")
-
-
-class Watcher(Protocol):
-    """Somebody who looks on. Called on the loop, so it must be quick; an exception ends the run."""
-
-    def committed(self, node: str, values: Sequence[Any]) -> None:
-        """Values left a node."""
-        ...
-
-    def reported(self, node: str, row: Mapping[str, Any]) -> None:
-        """A stage handed in a row of metrics."""
-        ...
-
-
-class Tally(Protocol):
-    """Somebody who keeps count of what was drawn and what became of it. Called on the loop; an exception ends the run.
-
-    Each value that a source gives comes to one end, except that a broadcast, or a stage that gives several, multiplies them.
-    """
-
-    def drawn(self, node: str, values: Sequence[Any]) -> None:
-        """A source gave values."""
-        ...
-
-    def ended(self, node: str, values: Sequence[Any], reason: str | None) -> None:
-        """Values came to their end: a sink took them for good (``None``), or they were given up for a reason.
-
-        A member's end is told by its group: as what the group was opened from, where that was dropped.
-        """
-        ...
 
 
 class Run:
@@ -93,14 +64,14 @@ class Run:
     ) -> None:
         self.plan, self.state, self.number = plan, State(plan), next(_NUMBERS)
         self._recorder, self._watchers, self._stall_s = recorder, tuple(watchers), stall_s
-        self.watched, self.tallied = bool(self._watchers), tally is not None
-        self._tally = tally
+        self.watched = bool(self._watchers)
+        self.tally = None if tally is None else GuardedTally(tally, self._fail)
         self._lag = lag
         self._closing = Closing(closing_s, stall_s)
         self._loading = Loading(self.state, recorder, self._maybe_over)
         self._staff = Staff(self, recorder, self._fail, self._maybe_over)
         self.state.on_unwanted = self._staff.give_up_unwanted
-        self.state.on_end = None if tally is None else self.ended
+        self.state.on_end = None if self.tally is None else self.tally.ended
         self._parkers: list[Parker] = []
         self._errors: list[BaseException] = []
         self._error: BaseException | None = None
@@ -310,23 +281,6 @@ class Run:
         """Pass on to the watchers."""
         for watcher in self._watchers:
             watcher.committed(node, values)
-
-    def drawn(self, node: str, values: Sequence[Any]) -> None:
-        """Pass on to the tally."""
-        if self._tally is not None:
-            self._count(self._tally.drawn, node, values)
-
-    def ended(self, node: str, values: Sequence[Any], reason: str | None) -> None:
-        """Pass on to the tally."""
-        if self._tally is not None:
-            self._count(self._tally.ended, node, values, reason)
-
-    def _count(self, told: Callable[..., None], *arguments: Any) -> None:
-        """Tell the tally. Its mistakes must not leave a transition of the core half done."""
-        try:
-            told(*arguments)
-        except Exception as error:
-            self._fail(error)
 
     def reported(self, node: str, row: Mapping[str, Any]) -> None:
         """Pass on to the watchers, on the loop: rows may come from a stage's thread."""

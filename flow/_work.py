@@ -58,6 +58,16 @@ class Collector(Protocol[In_contra, Out_co]):
 
 
 @runtime_checkable
+class Waiting(Protocol):
+    """The object of a cell's ``load``, where a load may wait for something of its own: it tells for what."""
+
+    @property
+    def waiting(self) -> str | None:
+        """What the load under way waits for, in few words; ``None`` where it works."""
+        ...
+
+
+@runtime_checkable
 class Advising(Protocol):
     """What any of them may have beside its work: a say in the warnings of ``build``, which knows nothing of what it does."""
 

@@ -19,9 +19,11 @@ from graphs.parts import Parts
 from graphs.program import Program, Training
 from stages.batches.rows import empty_rows
 from stages.models.cache import empty_cache
-from stages.models.lora import trained
+from stages.models.critic import ActorCritic
+from stages.models.lora import has_adapters, trained
 from stages.models.mesh import mesh_of, row_sharding
 from stages.models.sharding import cache_sharding, shardings
+from stages.scoring.held import RESTS
 from stages.train.programs import Layout, Programs, programs
 
 
@@ -70,20 +72,29 @@ def memory_needs(program: Program, *, compiled: bool = False) -> Sequence[Need]:
     parts = program.parts
     if parts is None:
         return ()
-    graphdef, own, frozen = nnx.split(parts.model, trained(parts.model), nnx.Param)
-    weights = Need("weights", _size(own) + _size(frozen))
     largest = _largest([phase.training for phase in program.phases if phase.training is not None])
+    model = parts.model if largest is None or largest.scoring is None else largest.scoring.model
+    graphdef, own, frozen = nnx.split(model, trained(model), nnx.Param)
     training = [] if largest is None else _training_needs(graphdef, own, frozen, largest, compiled=compiled)
-    sampling = _engine_needs(parts)
-    if parts.engine.mesh is None:
-        return [weights, *sampling, *training]
-    # Other devices than the trainer's: the fuller ones count.
-    return max([weights, *training], sampling, key=lambda needs: sum(need.num_bytes for need in needs))
+    following, scoring = ([], []) if largest is None else _scoring_needs(parts, largest)
+    here, meshes = [Need("weights", _size(own) + _size(frozen))], []
+    for needs, mesh in ((_engine_needs(parts), parts.engine.mesh), (scoring, parts.reference_mesh)):
+        if mesh is None:
+            here += needs
+        else:
+            meshes.append(needs)
+    # Other devices than the trainer's: the fullest ones count.
+    return max([[*here, *training, *following], *meshes], key=lambda needs: sum(need.num_bytes for need in needs))
 
 
 def _largest(trainings: Sequence[Training]) -> Training | None:
-    """Phases come one after another, and all train the same parameters: they differ in the size of a gradient only."""
-    return max(trainings, key=lambda one: one.config.rows_per_microbatch * one.config.row_length, default=None)
+    """Phases come one after another, and all train the same policy: they differ in a critic and in the size of a gradient."""
+
+    def size(one: Training) -> tuple[bool, int]:
+        has_critic = one.scoring is not None and isinstance(one.scoring.model, ActorCritic)
+        return has_critic, one.config.rows_per_microbatch * one.config.row_length
+
+    return max(trainings, key=size, default=None)
 
 
 def _training_needs(graphdef: nnx.GraphDef, own: Any, frozen: Any, largest: Training, *, compiled: bool) -> list[Need]:
@@ -101,6 +112,30 @@ def _training_needs(graphdef: nnx.GraphDef, own: Any, frozen: Any, largest: Trai
         *needs,
         Need(f"activations, {cut}", activations) if activations > weights else Need("the next weights", weights),
     ]
+
+
+def _scoring_needs(parts: Parts, training: Training) -> tuple[list[Need], list[Need]]:
+    """(what the trainer keeps of a reference that follows, what the stages keep where they score).
+
+    Nothing for a critic, whose arrays are those that are published, nor for a reference that is the policy without adapters.
+    What rests in host memory is not there for certain while a gradient is taken.
+    """
+    if training.scoring is None:
+        return [], []
+    follow, stages, policy = training.scoring.follow, training.scoring.stages, nnx.state(parts.model, trained(parts.model))
+    following, found = [], []
+    if follow is not None:
+        masters = Layout.of(policy, mesh_of(policy)).masters if follow.decay else policy
+        following = [Need("the reference that follows", _size(masters))]
+    for name, shown in (("reference", "the reference"), ("teacher", "the teacher")):
+        if name in stages:
+            own, frozen = stages[name].resting
+            if name == "reference" and parts.reference_mesh is None:
+                # The trainer has those beneath adapters, and those that follow; the first ones it gives up.
+                own = () if has_adapters(parts.model) or follow is not None else own
+                frozen = ()
+            found.append(Need(shown, _size((own, frozen))))
+    return following, [need for need in found if need.num_bytes]
 
 
 def _engine_needs(parts: Parts) -> list[Need]:
@@ -167,9 +202,11 @@ def _activations(made: Programs, own: Layout, frozen: Layout, mesh: Mesh, traini
 
 
 def _size(tree: Any) -> int:
-    """Bytes of the arrays of a tree on each device that holds a part."""
+    """Bytes of the arrays of a tree on each device that holds a part; those in host memory are none."""
 
     def one(leaf: Any) -> int:
+        if leaf.sharding is not None and leaf.sharding.memory_kind == RESTS:
+            return 0
         shape = leaf.shape if leaf.sharding is None else leaf.sharding.shard_shape(leaf.shape)
         return math.prod(shape) * leaf.dtype.itemsize
 

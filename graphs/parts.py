@@ -4,9 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from flax import nnx
+from jax.sharding import Mesh
 
 from graphs.engine_trace import EngineTrace
 from graphs.model_source import ModelSource
+from graphs.teacher import Teacher
 from stages.agents.agent import Agent
 from stages.envs.housed import MakeEnv
 from stages.envs.pool import EnvPool
@@ -35,6 +37,8 @@ class Parts:
         train: tasks to learn from.
         heldout: tasks to evaluate on.
         source: where a pretrained policy comes from; ``None`` for one that is trained from scratch.
+        reference_mesh: devices of a reference and of a teacher; ``None`` for those of the model.
+        teacher: what a policy may be distilled from; ``None`` without.
     """
 
     model: Transformer
@@ -50,6 +54,8 @@ class Parts:
     train: Sequence[Task]
     heldout: Sequence[Task]
     source: ModelSource | None = None
+    reference_mesh: Mesh | None = None
+    teacher: Teacher | None = None
 
     def rewards(self) -> Rewards:
         """The reward stage."""

@@ -1,6 +1,7 @@
-"""A pretrained model on its devices: adapters beside its weights, its mesh and that of the engine. Loads nothing."""
+"""A pretrained model on its devices: adapters beside its weights, its mesh, and those of others. Loads nothing."""
 
 from collections import Counter
+from typing import NamedTuple
 
 import jax
 from flax import nnx
@@ -24,6 +25,16 @@ class PlacingConfig(BaseModel):
     """Devices of the trainer, the first there are."""
     engine_mesh: MeshConfig | None = None
     """Devices of the engine, the first after those of the trainer; ``None`` shares the trainer's, and its arrays."""
+    reference_mesh: MeshConfig | None = None
+    """Devices of the reference and of the teacher, the first after those of trainer and engine; ``None`` shares the trainer's.
+    A critic is always on the trainer's."""
+
+
+class Places(NamedTuple):
+    """Devices beside the trainer's; ``None`` for those of the trainer."""
+
+    engine: Mesh | None
+    reference: Mesh | None
 
 
 def placing_warnings(model: Transformer, engine_mesh: Mesh | None) -> list[str]:
@@ -42,11 +53,11 @@ def placing_warnings(model: Transformer, engine_mesh: Mesh | None) -> list[str]:
     return warnings
 
 
-def place(model: Transformer, config: PlacingConfig) -> Mesh | None:
+def place(model: Transformer, config: PlacingConfig) -> Places:
     """Give a model, which may be only described, its adapters and its devices.
 
     Returns:
-        The engine's mesh; ``None`` for the model's.
+        The devices of the others.
 
     Raises:
         ValueError: there are too few devices, or a module for an adapter is none.
@@ -54,12 +65,22 @@ def place(model: Transformer, config: PlacingConfig) -> Mesh | None:
     if config.lora is not None:
         add_lora(model, config.lora)
     shard(model, make_mesh(config.mesh))
-    if config.engine_mesh is None:
-        return None
-    needed, devices = config.mesh.size + config.engine_mesh.size, jax.devices()
+    taken, meshes = config.mesh.size, []
+    asked = {"engine": config.engine_mesh, "reference": config.reference_mesh}
+    _check_devices({"trainer": config.mesh, **{who: mesh for who, mesh in asked.items() if mesh is not None}})
+    for mesh in asked.values():
+        meshes.append(None if mesh is None else make_mesh(mesh, jax.devices()[taken:]))
+        taken += 0 if mesh is None else mesh.size
+    return Places(*meshes)
+
+
+def _check_devices(meshes: dict[str, MeshConfig]) -> None:
+    needed, devices = sum(mesh.size for mesh in meshes.values()), jax.devices()
     if needed > len(devices):
+        shares = [f"{mesh.size} of the {who}" for who, mesh in meshes.items()]
+        own = [f"{who}_mesh" for who in meshes if who != "trainer"]
         raise ValueError(
-            f"expected {needed} devices, {config.mesh.size} of the trainer and {config.engine_mesh.size} of the engine; "
-            f"got {len(devices)}, in engine_mesh; make a mesh smaller, or leave engine_mesh out to share the trainer's devices"
+            f"expected {needed} devices, {', '.join(shares[:-1])} and {shares[-1]}; got {len(devices)}, in "
+            f"{' and '.join(own)}; "
+            f"make a mesh smaller, or leave {' or '.join(own)} out to share the trainer's devices"
         )
-    return make_mesh(config.engine_mesh, devices[config.mesh.size :])

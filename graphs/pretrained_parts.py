@@ -99,11 +99,11 @@ def make_parts(config: PretrainedConfig) -> Parts:
     source = find_model(policy.model, policy.revision, "policy.model")
     trace = EngineTrace()
     model, chat = describe_both(source.path, calls=policy.calls, history=policy.history)
-    engine_mesh = place(model, policy)
+    places = place(model, policy)
     return Parts(
         model=model,
         load=functools.partial(fill_model, model, source.path),
-        engine=Engine(model, policy.engine, trace=trace, decode=chat.decode, mesh=engine_mesh),
+        engine=Engine(model, policy.engine, trace=trace, decode=chat.decode, mesh=places.engine),
         trace=trace,
         chat=chat,
         agent=ToolAgent() if tools else ModelAgent(),
@@ -114,6 +114,7 @@ def make_parts(config: PretrainedConfig) -> Parts:
         train=train,
         heldout=heldout,
         source=source,
+        reference_mesh=places.reference,
     )
 
 

@@ -15,6 +15,7 @@ from graphs.evaluate import EvaluateConfig, evaluate
 from graphs.fitting import check_apart, check_demonstrations, check_rows, eviction_warning
 from graphs.parts import Parts
 from graphs.rl import RlConfig, rl
+from graphs.scoring import Scoring
 from graphs.sft import SftConfig, sft
 from stages.agents.agent import sessions_of
 from stages.checkpoint.store import CheckpointStore
@@ -38,11 +39,13 @@ class Training:
         config: optimizer and micro-batches.
         loss: of the objective.
         temperature: that episodes are sampled at.
+        scoring: what scores its groups; ``None`` without.
     """
 
     config: TrainerConfig
     loss: Loss
     temperature: float = 1.0
+    scoring: Scoring | None = None
 
 
 @dataclass(frozen=True)

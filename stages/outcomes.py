@@ -114,6 +114,11 @@ class Outcomes:
             self._skips.add(number)
         self._tell_step(complete)
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was counted, as where what is drawn are no tasks."""
+        return not self._labels
+
     def episode(self, episode: Episode) -> None:
         """Count an episode by its status."""
         for ends in self._of([episode]):
@@ -176,7 +181,7 @@ class Outcomes:
             counts = now.setdefault(ends.source if ends.source in own else OTHER, [0, 0, 0, 0])
             for place, count in enumerate(_in_brief(ends)):
                 counts[place] += count
-        row = {"after_step": self._steps}
+        row: dict[str, int] = {}
         for source, counts in now.items():
             before = self._reported.get(source, (0, 0, 0, 0))
             for name, count, told in zip(("drawn", TRAINED, SILENT, "lost"), counts, before, strict=True):

@@ -331,6 +331,12 @@ class State:
                 else:
                     index += 1
 
+    def line_ended(self, sink: NodeState) -> None:
+        """A sink takes no more steps: its cells get no newer value than was published."""
+        for feedback in self.plan.spec.feedback:
+            if feedback.source == sink.spec.name:
+                self.cells[feedback.cell].end()
+
     def complete(self, sink: NodeState) -> None:
         """A sink has all its steps: so have the nodes whose items reach only such sinks, and, after the last of them, all."""
         sink.completed()

@@ -17,6 +17,7 @@ from .._executor import Executor
 from .._lane import Lane
 from .._park import Parker
 from .._processes.crew import ProcessCrew
+from .._watcher import GuardedTally
 
 
 class Host(Protocol):
@@ -25,8 +26,8 @@ class Host(Protocol):
     state: State
     watched: bool
     """Whether anybody looks on."""
-    tallied: bool
-    """Whether anybody counts what was drawn and what became of it."""
+    tally: GuardedTally | None
+    """Who counts what was drawn and what became of it."""
     number: int
     """Number of the run in its process: runs that share a trace must not share arrows."""
 
@@ -46,14 +47,6 @@ class Host(Protocol):
 
     def committed(self, node: str, values: Sequence[Any]) -> None:
         """Tell who watches that values are on their way."""
-        ...
-
-    def drawn(self, node: str, values: Sequence[Any]) -> None:
-        """Tell who counts that a source gave values."""
-        ...
-
-    def ended(self, node: str, values: Sequence[Any], reason: str | None) -> None:
-        """Tell who counts that values came to their end; see ``Tally``."""
         ...
 
     def reported(self, node: str, row: Any) -> None:

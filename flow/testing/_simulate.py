@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from .._graph import Graph
 from .._limits import Processes, Threads
 from .._plan import Plan
-from .._run import Run, Tally, Watcher
+from .._run import Run
 from .._summary import Summary
+from .._watcher import Tally, Watcher
 from ..trace import Recorder
 from ._loop import NothingMovesError, VirtualLoop
 from ._threads import PlayedExecutor

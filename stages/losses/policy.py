@@ -124,6 +124,7 @@ class PolicyLoss(BaseModel):
         return Needs(
             aggregation=self.aggregation,
             constant_length=self.constant_length,
+            proximal=self.against == "proximal" or self.correction != "none",
             reference=self.kl_coefficient > 0,
             critic=self.value_coefficient > 0,
             silent=extra,

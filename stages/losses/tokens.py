@@ -37,7 +37,8 @@ class Tokens(NamedTuple):
     """float32 [B, T]: log-probability of the token under the distribution it was sampled from."""
     proximal: jax.Array | None = None
     """float32 [B, T]: the same under the parameters at the beginning of the step. ``None`` where a step has a single update:
-    then these are the parameters being trained, and ``stop_gradient(logprobs)`` is the same."""
+    then these are the parameters being trained, and ``stop_gradient(logprobs)`` is the same. ``None`` as well where the loss
+    does not need them."""
     reference: jax.Array | None = None
     """float32 [B, T]: the same under the reference model; ``None`` where there is none."""
     values: jax.Array | None = None
@@ -57,6 +58,9 @@ class Needs(msgspec.Struct, frozen=True):
     """Tokens that an episode counts for, with ``constant``; ``None`` otherwise."""
     behaviour: bool = True
     """Whether it reads behaviour log-probabilities."""
+    proximal: bool = False
+    """Whether it tells log-probabilities at the beginning of a step from those being trained. A step of several updates then
+    begins with a pass that computes them."""
     reference: bool = False
     """Whether it reads the reference model's."""
     critic: bool = False

@@ -69,10 +69,10 @@ class Replayed(Generic[Value]):
             ValueError: there are fewer.
         """
         values = iter(self._make())
-        passed = sum(1 for _ in islice(values, state))
-        if state < 0 or passed < state:
+        passed = sum(1 for _ in islice(values, max(0, state)))
+        if passed != state:
             raise ValueError(
-                f"expected at least {state} values to pass over; got {passed}, in Replayed.restore; "
+                f"expected {state} values to pass over; got {passed}, in Replayed.restore; "
                 "resume with the iterable the run was started with"
             )
         self._values, self._drawn = values, state

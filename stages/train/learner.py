@@ -17,7 +17,7 @@ from flax import nnx
 from jax.sharding import NamedSharding
 
 from stages.batches.rows import Rows
-from stages.losses.tokens import Loss
+from stages.losses.tokens import Loss, Tokens
 from stages.models.lora import trained
 from stages.models.mesh import mesh_of, replicated, row_sharding
 from stages.train.config import TrainerConfig
@@ -91,6 +91,11 @@ class Learner:
     def logprobs(self, rows: Rows) -> np.ndarray:
         """float32 [N, L]: log-probabilities of the tokens of a micro-batch under the parameters as they are."""
         return np.asarray(self._logprobs[rows.ids.shape](self.parameters, self._frozen, self._spread(rows)))
+
+    def pulls(self, rows: Rows) -> tuple[Tokens, np.ndarray]:
+        """What the loss reads of a micro-batch, and how it pulls at each log-probability; compiled only when it is asked."""
+        with jax.set_mesh(self._mesh):
+            return jax.device_get(self._made.pulls(self.parameters, self._frozen, self._spread(rows)))
 
     def update(self, divisor: float, bound: float) -> Outcome:
         """Change the parameters by what was accumulated, unless that is bad; then accumulate from zero again.

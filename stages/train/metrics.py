@@ -144,10 +144,10 @@ def loss_metrics(updates: Sequence[Updated]) -> Row:
     names = {"clip_fraction", "kl", "logprob_gap", "ratio", "entropy", *(name for update in updates for name in update.sums)}
     chosen = counted(updates)
     targets = [update.num_targets for update in chosen]
-    return {
-        name: _over([update.sums[name] for update in chosen if name in update.sums], targets) if targets else None
-        for name in sorted(names)
-    }
+    every = [update.sums for update in chosen]
+    measured = {name: [sums[name] for sums in every] for name in sorted(names) if all(name in sums for sums in every)}
+    row: Row = {name: _over(measured.get(name, ()), targets) for name in sorted(names)}
+    return row if "value_error" not in row else row | {"explained_variance": _explained(row)}
 
 
 def gap_metrics(updates: Sequence[Updated]) -> Row:
@@ -187,6 +187,14 @@ def mean(values: Iterable[float]) -> float | None:
     """Arithmetic mean, ``None`` of nothing."""
     values = list(values)
     return sum(values) / len(values) if values else None
+
+
+def _explained(means: Row) -> float | None:
+    """Share of the variance of returns that the critic knows; see ``stages.losses.value.value_sums``."""
+    moments = [means[name] for name in ("returns", "returns_squared", "value_error", "value_error_squared")]
+    first, second, error, squared = (float(value or 0.0) for value in moments)
+    variance = second - first**2
+    return 1.0 - (squared - error**2) / variance if variance > 0 else None
 
 
 def _over(values: Sequence[float], parts: Sequence[float]) -> float | None:

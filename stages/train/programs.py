@@ -19,7 +19,7 @@ from stages.losses.tokens import Loss
 from stages.models.mesh import mesh_of, replicated
 from stages.train.config import TrainerConfig
 from stages.train.optimizer import make_optimizer
-from stages.train.step import Accumulated, cast_like, make_accumulate, make_objective, make_read, make_update
+from stages.train.step import Accumulated, cast_like, make_accumulate, make_objective, make_pulls, make_read, make_update
 
 
 class Programs(NamedTuple):
@@ -34,6 +34,8 @@ class Programs(NamedTuple):
     another type, so that nobody else has these, its first one too."""
     logprobs: Any
     """Log-probabilities [N, L] of the tokens of rows."""
+    pulls: Any
+    """What the loss reads of rows, and the derivative of the summed loss by each log-probability: to look into a bad step."""
     publish: Any
     """Parameters in the types of the model, all of them new arrays; ``None`` where they have these types."""
     state: Any
@@ -109,6 +111,7 @@ def programs(
             out_shardings=(places, state_at, sums_at, everywhere),
         ),
         logprobs=jax.jit(lambda *arguments: read(*arguments).logprobs),
+        pulls=jax.jit(make_pulls(read, loss)),
         publish=None if own else jax.jit(lambda parameters: jax.tree.map(jnp.copy, cast_like(parameters, layout.dtypes))),
         state=state,
         state_at_rest=state_at if config.optimizer_memory == "device" else jax.tree.map(_in_host_memory, state_at),
@@ -121,7 +124,7 @@ def scores_first(config: TrainerConfig, loss: Loss) -> bool:
 
     With a single update the loss has them itself, as those it differentiates.
     """
-    return config.max_updates > 1 and loss.needs.behaviour
+    return config.max_updates > 1 and loss.needs.proximal
 
 
 def rows_like(shape: tuple[int, int], config: TrainerConfig, loss: Loss) -> Rows:

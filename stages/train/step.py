@@ -127,6 +127,16 @@ def make_objective(read: Read, loss: Loss) -> Objective:
     return objective
 
 
+def make_pulls(read: Read, loss: Loss) -> Callable[[Any, Any, Rows], tuple[Tokens, jax.Array]]:
+    """(parameters, frozen, rows) -> (what the loss reads, float32 [B, T]: derivative of its sum by each log-probability)."""
+
+    def pulls(parameters: Any, frozen: Any, rows: Rows) -> tuple[Tokens, jax.Array]:
+        tokens = read(parameters, frozen, rows)
+        return tokens, jax.grad(lambda logprobs_BT: loss(tokens._replace(logprobs=logprobs_BT))[0])(tokens.logprobs)
+
+    return pulls
+
+
 def make_accumulate(objective: Objective) -> Accumulate:
     """(parameters, accumulated, frozen, rows, version) -> accumulated. The accumulated argument may be donated."""
     gradient = jax.value_and_grad(objective, has_aux=True)

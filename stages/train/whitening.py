@@ -1,11 +1,21 @@
-"""Advantages of a whole step made to have mean 0 and deviation 1 over its trained tokens. Pure."""
+"""Advantages of a whole step made to have mean 0 and deviation 1 over its trained tokens. Pure.
+
+The rule is in ``stages.advantages.reinforce_pp``; here it meets batches, since the trainer alone has all of a step.
+"""
 
 from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
 
+from stages.advantages.reinforce_pp import whiten
+from stages.losses.tokens import Needs
 from stages.records import Batch, Segment
+
+
+def with_silent(needs: Needs) -> Needs:
+    """What batches that are to be whitened must hold: a token with an advantage of 0 has another one afterwards."""
+    return msgspec.structs.replace(needs, silent=True)
 
 
 def whitened(batches: Sequence[Batch]) -> list[Batch]:
@@ -40,14 +50,5 @@ def _check(batch: Batch) -> None:
     if batch.episodes and live != batch.num_targets:
         raise ValueError(
             f"group {batch.birth}: expected all {live} sampled tokens of its live episodes, since whitening moves those with "
-            f"an advantage of 0 too; got {batch.num_targets}, in the trainer; give Pack needs with silent=True"
+            f"an advantage of 0 too; got {batch.num_targets}, in the trainer; give Pack with_silent(needs)"
         )
-
-
-def whiten(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Values less their mean over the mask, over their deviation there; float32, 0 elsewhere, and where all are one."""
-    chosen = values[mask].astype(np.float64)
-    white = np.zeros(values.shape, np.float32)
-    if chosen.size and np.ptp(chosen) > 0:
-        white[mask] = (chosen - chosen.mean()) / chosen.std()
-    return white

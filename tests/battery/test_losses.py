@@ -30,20 +30,16 @@ SMOOTH: dict[str, Loss] = {
     "gspo": PolicyLoss(ratio="sequence", clip_low=0.1, clip_high=0.2, aggregation="sequence"),
     "dual_clip": PolicyLoss(dual_clip=1.5),
     "ppo": PolicyLoss(entropy_coefficient=0.01, value_coefficient=0.5, value_clip=0.2),
-    "free_values": PolicyLoss(value_coefficient=1.0),
     "kl_k2": PolicyLoss(kl_coefficient=0.1, kl_estimator="k2"),
-    "entropy": PolicyLoss(entropy_coefficient=0.1),
     "uncorrected": PolicyLoss(against="proximal"),
     "decoupled": PolicyLoss(against="proximal", correction="truncated", correction_cap=None),
     "truncated": PolicyLoss(against="proximal", correction="truncated", correction_cap=1.2),
-    "truncated_sequence": PolicyLoss(against="proximal", correction="truncated", correction_level="sequence"),
     "masked": PolicyLoss(correction="masked", correction_floor=0.7, correction_cap=1.4),
     "masked_geometric": PolicyLoss(
         ratio="sequence", against="proximal", correction="masked", correction_level="geometric", correction_floor=0.9,
         correction_cap=1.2,
     ),
     "supervised": SupervisedLoss(),
-    "supervised_sequence": SupervisedLoss(aggregation="sequence"),
     "dpo": PreferenceLoss(),
     "cdpo": PreferenceLoss(beta=0.5, label_smoothing=0.1),
     "ipo": PreferenceLoss(kind="ipo"),
@@ -52,7 +48,6 @@ SMOOTH: dict[str, Loss] = {
 STOPPED: dict[str, Loss] = {
     "gspo_token": PolicyLoss(ratio="sequence_token", clip_low=0.1, clip_high=0.2, aggregation="sequence"),
     "cispo": PolicyLoss(objective="cispo", clip_low=1.0, clip_high=0.5),
-    "cispo_sequence": PolicyLoss(objective="cispo", ratio="sequence"),
     "kl_k1": PolicyLoss(kl_coefficient=0.1, kl_estimator="k1"),
 }
 """Losses with a part through which no gradient is taken."""

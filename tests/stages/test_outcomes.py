@@ -129,7 +129,7 @@ def test_what_was_drawn_is_what_was_trained_and_each_reason_of_each_source(seed)
     assert sum(told["trained_share"] for told in report.values()) == pytest.approx(1)
     assert report["equal"]["trained_share"] == 0 < report["equal"]["drawn_share"]
     # The rows of the steps add up to the same, as far as they go.
-    assert [row["after_step"] for row in rows] == list(range(1, 17))
+    assert len(rows) == 16
     for source in KINDS:
         assert sum(row.get(f"trained/{source}", 0) for row in rows) == report[source]["trained"]
         assert sum(row.get(f"drawn/{source}", 0) for row in rows) <= report[source]["drawn"]
@@ -225,8 +225,8 @@ def test_a_row_of_a_step_has_few_names_however_many_sources_there_are():
         outcomes.drawn("prompts", [Task("t", "?", source=f"s{number}")])
         outcomes.ended("trainer", [batch(f"s{number}")], None)
         outcomes.stepped(None)
-    assert max(map(len, rows)) == 1 + 4 * (MAX_SOURCES + 1)
-    assert {name.split("/")[1] for name in rows[-1] if "/" in name} == {"other", *(f"s{n}" for n in range(MAX_SOURCES))}
+    assert max(map(len, rows)) == 4 * (MAX_SOURCES + 1)
+    assert {name.split("/")[1] for name in rows[-1]} == {"other", *(f"s{n}" for n in range(MAX_SOURCES))}
     assert rows[-1]["trained/other"] == 1
     assert sum(count for row in rows for name, count in row.items() if name.startswith("trained/")) == 3 * MAX_LABELS
     assert len(outcomes.report()) == MAX_LABELS + 1

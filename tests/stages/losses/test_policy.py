@@ -228,9 +228,9 @@ def test_what_a_loss_needs_follows_from_its_settings():
     assert PolicyLoss(entropy_coefficient=0.1).needs == Needs(silent=True)
     assert PolicyLoss(value_coefficient=0.1).needs == Needs(critic=True, silent=True)
     assert PolicyLoss(aggregation="constant", constant_length=64).needs == Needs("constant", 64)
-    assert PolicyLoss(against="proximal").needs == Needs(stale=False)
-    assert PolicyLoss(against="proximal", correction="truncated").needs == Needs()
-    assert PolicyLoss(correction="masked").needs == Needs()
+    assert PolicyLoss(against="proximal").needs == Needs(proximal=True, stale=False)
+    assert PolicyLoss(against="proximal", correction="truncated").needs == Needs(proximal=True)
+    assert PolicyLoss(correction="masked").needs == Needs(proximal=True)
     assert PolicyLoss(kl_coefficient=0.1, value_coefficient=0.1).needs.arrays == ("reference", "values", "returns")
 
 

@@ -116,3 +116,16 @@ def test_figures_of_several_updates_are_those_of_all_that_were_applied():
     assert (told["kl"], told["value"], told["ratio"]) == (12 / 8, 1.0, None)
     assert np.isnan(update_metrics([updated(grad_norm=np.nan), first])["grad_norm"])
     assert np.isnan(update_metrics([bad])["loss"])
+
+
+def test_explained_variance_is_that_of_the_critics_values():
+    """Against NumPy over the tokens; without any spread of returns there is none."""
+    returns, values = np.array([1.0, 0.0, 2.0, 4.0]), np.array([0.5, 0.5, 1.0, 3.0])
+    errors = returns - values
+    moments = [returns, returns**2, errors, errors**2]
+    names = ("returns", "returns_squared", "value_error", "value_error_squared")
+    sums = {name: float(array.sum()) for name, array in zip(names, moments, strict=True)}
+    got = loss_metrics([updated(num_targets=4, sums=sums)])["explained_variance"]
+    np.testing.assert_allclose(got, 1 - errors.var() / returns.var())
+    flat = dict.fromkeys(names, 0.0)
+    assert loss_metrics([updated(num_targets=4, sums=flat)])["explained_variance"] is None
