@@ -61,7 +61,7 @@ class Trainer:
     reports a save that failed.
 
     Args:
-        model: called as ``model(ids_BT, positions_BT, segments_BT) -> logits_BTV``; all of its state is ``nnx.Param``. Its
+        model: see ``stages.models.logprobs.Scorable``; all of its state is ``nnx.Param``. Its
             adapters are trained, or all of it where there are none.
         loss: see ``stages.losses.tokens.Loss``; hashable, as functions and frozen configs are.
         config: see ``TrainerConfig``.
