@@ -17,6 +17,7 @@ Edges = dict[tuple[str, str], EdgeSpec]
 
 SETTINGS: Mapping[Kind, Mapping[str, str]] = {
     "source": {"placement": "placement"},
+    "versions": {"reads": "reads"},
     "stage": {
         "workers": "workers", "order": "order", "key": "key", "needs": "needs", "reads": "reads", "deadline_s": "deadline_s",
         "on_error": "on_error", "budget": "budget", "placement": "placement",

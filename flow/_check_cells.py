@@ -11,6 +11,11 @@ def cells(spec: Spec) -> Iterator[Fault]:
     for node in spec.nodes.values():
         if node.reads is not None:
             yield from _read(spec, node, node.reads)
+        elif node.kind == "versions":
+            yield Fault(
+                "B1", f"{spec.name}.{node.name}.reads", "a cell of this graph", "None", node.where,
+                "pass the cell whose versions it gives, as graph.latest gives it",
+            )  # fmt: skip
     for feedback in spec.feedback:
         yield from _written(spec, feedback)
         if feedback.freshness is not None:

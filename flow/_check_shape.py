@@ -4,12 +4,12 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 
 from ._errors import Fault
-from ._spec import CellSpec, EdgeSpec, Kind, NodeSpec, Spec
+from ._spec import BEGINNINGS, CellSpec, EdgeSpec, Kind, NodeSpec, Spec
 
 _PORTS: Mapping[Kind, tuple[str, str]] = {
-    "source": ("no", "one"), "stage": ("one", "one"), "repeat": ("one", "one"), "group": ("one", "one"),
-    "broadcast": ("one", "two"), "balance": ("one", "two"), "route": ("one", "some"), "merge": ("two", "one"),
-    "sink": ("one", "no"),
+    "source": ("no", "one"), "versions": ("no", "one"), "stage": ("one", "one"), "repeat": ("one", "one"),
+    "group": ("one", "one"), "broadcast": ("one", "two"), "balance": ("one", "two"), "route": ("one", "some"),
+    "merge": ("two", "one"), "sink": ("one", "no"),
 }  # fmt: skip
 """How many edges lead to a node of each kind, and how many leave it."""
 
@@ -91,7 +91,7 @@ def _edges(count: int) -> str:
 
 
 def _port_remedy(node: NodeSpec, side: str, count: int) -> str:
-    if node.kind in ("source", "sink") and count and (node.kind == "source") == (side == "in"):
+    if node.kind in (*BEGINNINGS, "sink") and count and (node.kind in BEGINNINGS) == (side == "in"):
         return f"a {node.kind} has no {side}put: leave the edge out, or declare a stage"
     if (node.kind, side) == ("merge", "in"):
         return "name the nodes before it: graph.merge(name, (first, second))"

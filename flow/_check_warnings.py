@@ -5,9 +5,10 @@ import math
 from collections.abc import Iterator, Mapping
 
 from ._check_values import tickets
-from ._limits import Threads
+from ._limits import Freshness, Threads
 from ._spec import NodeSpec, Spec, round_of
 from ._types import may_give_many, untyped
+from ._work import Advising
 
 NOT_CHECKED = "an untyped edge"
 """What a warning says that is no news to whoever wrote a lambda."""
@@ -16,7 +17,7 @@ NOT_CHECKED = "an untyped edge"
 def warnings(spec: Spec) -> Iterator[str]:
     """Warnings of a graph without faults.
 
-    Idle workers, short sources, chance in the order, weights overruled, untyped edges, idle placements.
+    Idle workers, short sources, chance in the order, weights overruled, untyped edges, idle placements, and what stages say.
     """
     yield from _idle_for_tickets(spec)
     for node in spec.nodes.values():
@@ -30,6 +31,9 @@ def warnings(spec: Spec) -> Iterator[str]:
     for node in spec.nodes.values():
         if isinstance(node.placement, Threads) and _asynchronous(node):
             yield f"{_at(spec, node)}: its placement has no effect on what runs on the loop anyway"
+    for node in spec.nodes.values():
+        if isinstance(node.stage, Advising):
+            yield from (f"{_at(spec, node)}: {line}" for line in node.stage.advice(_freshness(spec, node)))
 
 
 def _at(spec: Spec, node: NodeSpec) -> str:
@@ -91,7 +95,7 @@ def _given(spec: Spec, node: NodeSpec, reaching: Mapping[str, int | None]) -> in
     """Items that a node can give on one edge."""
     if node.kind == "source":
         return len(node.stage) if hasattr(node.stage, "__len__") else None
-    if node.kind == "stage" and may_give_many(node.stage):
+    if node.kind == "versions" or (node.kind == "stage" and may_give_many(node.stage)):
         return None
     opener = spec.opener(node.name) if node.kind == "group" else None
     length = reaching[opener or node.name]
@@ -130,8 +134,11 @@ def _chance(spec: Spec, node: NodeSpec) -> Iterator[str]:
 
 
 def _orders(spec: Spec, node: NodeSpec) -> bool:
-    fresh = any(feedback.source == node.name and feedback.freshness is not None for feedback in spec.feedback)
-    return node.order == "input" or (node.collect is not None and not fresh)
+    return node.order == "input" or (node.collect is not None and _freshness(spec, node) is None)
+
+
+def _freshness(spec: Spec, node: NodeSpec) -> Freshness | None:
+    return next((feedback.freshness for feedback in spec.feedback if feedback.source == node.name), None)
 
 
 def _remedy(node: NodeSpec) -> str | None:

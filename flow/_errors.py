@@ -7,6 +7,7 @@ FlowError
 ├── DeadlineExceeded    (TimeoutError)  one attempt took longer than its deadline: that item's failure
 ├── CancelledInside     (RuntimeError)  user code raised a cancellation nobody asked for: that item's failure
 ├── NotPortable         (TypeError)     a stage, a type or a value cannot go to another process
+├── NotResumable        (TypeError)     a source does not say where it is, so that a run could not go on from there
 ├── WorkerDied          (RuntimeError)  the process of an attempt ended under it: that item's failure
 ├── RaisedElsewhere     (RuntimeError)  stands for an exception that cannot leave the process it was raised in
 ├── Stalled             (TimeoutError)  nothing was committed for too long; carries the report
@@ -115,6 +116,16 @@ class NotPortable(FlowError, TypeError):
         self.node, self.port = node, port
         place = f" ({where})" if where else ""
         super().__init__(f"{node}.{port}{place}: expected {expected}, since '{node}' runs in processes; got {got}; {remedy}")
+
+
+class NotResumable(FlowError, TypeError):
+    """A source does not declare its state: a run over it can be started, and not resumed."""
+
+    def __init__(self, where: str, got: str) -> None:
+        super().__init__(
+            f"{where}: expected a source that declares its state, with state() and restore(state), or a sequence; got {got}; "
+            "give it both, draw from a sequence, or from what makes the iterable anew (stages.tasks.iterated.Replayed)"
+        )
 
 
 class WorkerDied(FlowError, RuntimeError):

@@ -62,6 +62,14 @@ class Graph:
         """
         return self._node(NodeSpec(name, "source", source, None, drawn_by(source), placement=placement, where=caller()))
 
+    def versions(self, name: str, cell: Cell[Any]) -> Node[None, int]:
+        """Declare where items begin each time a cell changes: the number of every version that is in force, the first one too.
+
+        For what is to be done with a version, as a measurement beside the line that makes them. A version that gives way while
+        there is no room for it is passed over. It ends when the writer of the cell has, and the last version was given.
+        """
+        return self._node(NodeSpec(name, "versions", None, None, int, reads=named(cell), where=caller()))
+
     # Overloads, since checkers do not solve one signature for all.
     @overload
     def stage(self, name: str, work: ManyWork[In, Out], **settings: Unpack[Settings]) -> Node[In, Out]: ...

@@ -7,6 +7,7 @@ from typing import Any
 from ._core.state import State
 from ._errors import StageFailed
 from ._park import Parker
+from ._work import Waiting
 from .trace import Recorder
 
 
@@ -27,6 +28,7 @@ class Loading:
         self._spec = state.plan.spec
         self._parkers = {feedback.cell: Parker() for feedback in self._spec.feedback}
         self.under_way: set[str] = set()
+        self._loads: dict[str, tuple[int, float]] = {}
 
     async def start(self) -> None:
         """Load the initial values and put them in force, as version 0; in a run that goes on, as the newest ever published."""
@@ -65,6 +67,16 @@ class Loading:
             self.under_way.discard(name)
             self._on_idle()
 
+    def told(self, now: float) -> list[tuple[str, str]]:
+        """Which cells are being loaded, and what each load waits for, as far as it tells: names and texts for a report."""
+        lines: list[tuple[str, str]] = []
+        for name, (version, since) in self._loads.items():
+            load = self._spec.cells[name].load
+            owner = getattr(load, "__self__", load)
+            waiting = owner.waiting if isinstance(owner, Waiting) else None
+            lines.append((f"cell {name}", f"version {version} is being loaded, since {now - since:,.0f} s{_why(waiting)}"))
+        return lines
+
     def _return_tickets(self, name: str, version: int) -> None:
         sinks = [feedback.source for feedback in self._spec.feedback if feedback.cell == name]
         for admission in {id(a): a for sink in sinks if (a := self._state.nodes[sink].admission) is not None}.values():
@@ -74,12 +86,19 @@ class Loading:
         """Have whoever uses the values of a cell take over this one."""
         load = self._spec.cells[name].load
         began = asyncio.get_running_loop().time()
+        self._loads[name] = (version, began)
         try:
             if load is not None:
                 await load(value, version)
         except Exception as error:
             raise StageFailed(f"{name} (load of version {version})", (), 0, 0, error) from error
+        finally:
+            del self._loads[name]
         if self._recorder is not None:
             track = self._recorder.track(f"{name} (load)")
             self._recorder.begin(track, "load", int(began * 1e9), {"version": version})
             self._recorder.end(track, int(asyncio.get_running_loop().time() * 1e9))
+
+
+def _why(waiting: str | None) -> str:
+    return "" if waiting is None else f": {waiting}"

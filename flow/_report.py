@@ -16,9 +16,11 @@ _FIRST = {"pool": 0, "ticket": 1, "output": 2, "input": 3}
 """Of the waits of one node, which one tells why it is stuck."""
 
 
-def headline(idle_s: float, stuck: Sequence[Waiters], waits: Waits) -> str:
+def headline(idle_s: float, stuck: Sequence[Waiters], waits: Waits, *, loading: bool = False) -> str:
     """The first line."""
-    if not waits.all or len(stuck) == len(waits.all):
+    if loading:
+        verdict = "not a deadlock of the graph: see which cell is being loaded"
+    elif not waits.all or len(stuck) == len(waits.all):
         verdict = "a deadlock: nobody works and nothing is on its way"
     elif stuck:
         names = ", ".join(dict.fromkeys(waiters.name for waiters in stuck))
@@ -28,8 +30,8 @@ def headline(idle_s: float, stuck: Sequence[Waiters], waits: Waits) -> str:
     return f"stalled {seconds(idle_s)}: nothing was committed; {verdict}"
 
 
-def body(state: State, waits: Waits, stuck: Sequence[Waiters], now: float) -> list[str]:
-    """A line for each node, for each pool, and for what holds the stuck ones."""
+def body(state: State, waits: Waits, stuck: Sequence[Waiters], now: float, loads: Sequence[tuple[str, str]] = ()) -> list[str]:
+    """A line for each node, for each pool, for each load under way, and for what holds the stuck ones."""
     lines: list[str] = []
     for name, rows in _by_node(waits.all).items():
         groups = state.nodes[name].groups
@@ -38,6 +40,7 @@ def body(state: State, waits: Waits, stuck: Sequence[Waiters], now: float) -> li
         else:
             lines.append(_line(name, "; ".join(_doing(waiters, now) for waiters in rows)))
     lines += [_line(f"pool {pool}", _pool(state, waits, pool, stuck, now)) for pool in state.pools.sizes]
+    lines += [_line(*load) for load in loads]
     if stuck:
         lines.append(_line(*explain(waits, stuck)))
     return lines

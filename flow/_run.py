@@ -9,7 +9,7 @@ import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from ._closing import Closing, leave_behind
 from ._core.node import NodeState
@@ -26,22 +26,11 @@ from ._staff import Staff
 from ._stall import Watch
 from ._stop import Stop, shut, stop_drawing, winding_down
 from ._summary import Status, Summary, summarise
+from ._watcher import GuardedTally, Tally, Watcher
 from .trace import LoopLag, Recorder
 
 _NUMBERS = itertools.count()
 _LOG = logging.getLogger("headrace")
-
-
-class Watcher(Protocol):
-    """Somebody who looks on. Called on the loop, so it must be quick; an exception ends the run."""
-
-    def committed(self, node: str, values: Sequence[Any]) -> None:
-        """Values left a node."""
-        ...
-
-    def reported(self, node: str, row: Mapping[str, Any]) -> None:
-        """A stage handed in a row of metrics."""
-        ...
 
 
 class Run:
@@ -56,6 +45,7 @@ class Run:
         closing_s: seconds that workers and threads may take to end once they were cancelled. What has not ended then is left
             behind, and named in the error and in the summary.
         lag: measures the loop while the graph is at work; ``None`` to leave it alone.
+        tally: who counts what was drawn and what became of it; ``None`` for nobody.
 
     Example:
         ``summary = await Run(graph.build()).finish()``
@@ -70,15 +60,18 @@ class Run:
         stall_s: float | None = 600.0,
         closing_s: float = 30.0,
         lag: LoopLag | None = None,
+        tally: Tally | None = None,
     ) -> None:
         self.plan, self.state, self.number = plan, State(plan), next(_NUMBERS)
         self._recorder, self._watchers, self._stall_s = recorder, tuple(watchers), stall_s
         self.watched = bool(self._watchers)
+        self.tally = None if tally is None else GuardedTally(tally, self._fail)
         self._lag = lag
         self._closing = Closing(closing_s, stall_s)
         self._loading = Loading(self.state, recorder, self._maybe_over)
         self._staff = Staff(self, recorder, self._fail, self._maybe_over)
         self.state.on_unwanted = self._staff.give_up_unwanted
+        self.state.on_end = None if self.tally is None else self.tally.ended
         self._parkers: list[Parker] = []
         self._errors: list[BaseException] = []
         self._error: BaseException | None = None

@@ -15,12 +15,14 @@ from ._limits import Capacity, Collect, Freshness, Inline, Placement
 from ._policy import Budget, Fail, Missing, OnError
 from ._types import united
 
-Kind = Literal["source", "stage", "repeat", "group", "broadcast", "balance", "route", "merge", "sink"]
+Kind = Literal["source", "versions", "stage", "repeat", "group", "broadcast", "balance", "route", "merge", "sink"]
 Order = Literal["any", "input"]
 Units: TypeAlias = int | tuple[int, int]
 """Size of a pool: fixed, or the (least, most) between which the engine resizes it."""
-PASSING = ("repeat", "group", "broadcast", "balance", "route", "merge")
-"""Kinds that run no stage: they pass on what they take, as it is or gathered."""
+BEGINNINGS = ("source", "versions")
+"""Kinds that no edge leads to."""
+PASSING = ("versions", "repeat", "group", "broadcast", "balance", "route", "merge")
+"""Kinds that run no stage: they pass on what they take, as it is or gathered, or the versions of a cell."""
 
 
 @dataclass(frozen=True)
@@ -255,7 +257,7 @@ class Spec:
         """Sources whose items may stand on one edge with those of another, in order of declaration."""
         found: set[str] = set()
         for node in self.nodes:
-            sources = {name for name in self.ancestors(node) if self.nodes[name].kind == "source"}
+            sources = {name for name in self.ancestors(node) if self.nodes[name].kind in BEGINNINGS}
             found |= sources if len(sources) > 1 else set()
         return [name for name in self.nodes if name in found]
 

@@ -105,11 +105,14 @@ class Watch:
         kind, why = explain(waits, stuck)
         text = f"a part of the graph can never move again, while the rest works on: {', '.join(sorted(names))}; {kind}: {why}"
         _LOG.warning("%s", text)
-        self._instant("a part is stuck", {"report": "\n".join([text, *body(self._state, waits, stuck, now)])})
+        self._instant(
+            "a part is stuck", {"report": "\n".join([text, *body(self._state, waits, stuck, now, self._loading.told(now))])}
+        )
 
     def _report(self, waits: Waits, idle_s: float, now: float) -> str:
-        stuck = waits.stuck(deadlines=False)
-        text = "\n".join([headline(idle_s, stuck, waits), *body(self._state, waits, stuck, now)])
+        stuck, loads = waits.stuck(deadlines=False), self._loading.told(now)
+        first = headline(idle_s, stuck, waits, loading=bool(loads))
+        text = "\n".join([first, *body(self._state, waits, stuck, now, loads)])
         self._instant("stalled", {"report": text})
         for waiters in stuck:
             self._instant(

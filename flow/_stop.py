@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 
 from ._core.state import State
+from ._spec import BEGINNINGS
 from ._stacks import place_of_task
 from ._workers.hands import Crew, Hands
 
@@ -30,10 +31,12 @@ class Stop(IntEnum):
 def stop_drawing(state: State, workers: Sequence[Hands]) -> None:
     """Have the sources draw no more. One that waits for its next value is cancelled; what it has in hand is still sent."""
     for node in state.nodes.values():
-        if node.spec.kind == "source":
+        if node.spec.kind in BEGINNINGS:
             node.complete = True
     loop = asyncio.get_running_loop() if workers else None
     for hands in workers:
+        if hands.node.spec.kind == "versions":
+            hands.parker()  # to see that it is at its end
         if loop is None or hands.node.spec.kind != "source" or not hands.lane.open or hands.lane.state != "work":
             continue
         executor = hands.crew.executor

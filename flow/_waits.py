@@ -107,7 +107,8 @@ class Waits:
         """Names of the nodes that could end a wait."""
         spec, name = self._state.plan.spec, waiters.name
         if waiters.doing == "input":
-            return [edge.source for edge in spec.inputs(name)]
+            writers = [each.source for each in spec.feedback if each.cell == spec.nodes[name].reads]
+            return writers if waiters.node.spec.kind == "versions" else [edge.source for edge in spec.inputs(name)]
         if waiters.doing == "output":
             if waiters.detail == TURN:
                 return [name]
@@ -127,7 +128,8 @@ class Waits:
             return True
         if waiters.doing == "pool" and len({owner(request) for request in waiters.requests}) < len(waiters.hands):
             return True  # one of them was granted what it asks for and has not woken yet
-        if self._loading and waiters.node.admission is not None and waiters.doing in ("input", "ticket"):
+        reads = waiters.node.admission is not None or waiters.node.spec.kind == "versions"
+        if self._loading and reads and waiters.doing in ("input", "ticket"):
             return True
         return self._since is not None and any(hands.lane.since > self._since for hands in waiters.hands)
 

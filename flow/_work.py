@@ -1,12 +1,12 @@
 """The shapes of code that a user hands to a graph: sources, stages, collectors, and the settings of a stage."""
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping
-from typing import Any, Protocol, TypeAlias, TypedDict, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from typing import Any, Protocol, TypeAlias, TypedDict, TypeVar, runtime_checkable
 
 from ._context import Context
 from ._handles import Cell
 from ._item import Failed, Filtered, Many
-from ._limits import Placement
+from ._limits import Freshness, Placement
 from ._policy import Budget, OnError
 from ._spec import Order
 
@@ -54,4 +54,27 @@ class Collector(Protocol[In_contra, Out_co]):
 
     def finish(self, context: Context, /) -> Out_co:
         """Complete the step. The result, awaited where it is awaitable, goes to the feedback edge."""
+        ...
+
+
+@runtime_checkable
+class Waiting(Protocol):
+    """The object of a cell's ``load``, where a load may wait for something of its own: it tells for what."""
+
+    @property
+    def waiting(self) -> str | None:
+        """What the load under way waits for, in few words; ``None`` where it works."""
+        ...
+
+
+@runtime_checkable
+class Advising(Protocol):
+    """What any of them may have beside its work: a say in the warnings of ``build``, which knows nothing of what it does."""
+
+    def advice(self, freshness: Freshness | None, /) -> Iterable[str]:
+        """Give a line for each thing that is allowed and probably not meant: what, why, what to set.
+
+        Args:
+            freshness: of its feedback edge; ``None`` for a node without one.
+        """
         ...

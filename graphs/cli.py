@@ -1,4 +1,4 @@
-"""The command line: ``headrace init | try | run | check | draw | eval | chat | export | revoke``.
+"""The command line: ``headrace init | try | run | check | draw | eval | chat | export | replay-batch | revoke``.
 
 Exit status 2 for anything the user can mend before work starts.
 
@@ -37,6 +37,7 @@ from graphs.memory import check_memory, device_budget
 from graphs.own import load_function, make_program
 from graphs.placing import placing_warnings
 from graphs.program import Program
+from graphs.replay import prepare_replay
 from graphs.run_folder import RunFolder
 from graphs.saved import evaluation_of, saved_config, saved_entry, understood
 from graphs.starting import start_folder
@@ -58,6 +59,8 @@ USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a t
   headrace eval RUN [--section.field value ...]     evaluate the weights a run saved
   headrace chat MODEL [--temperature value ...]     talk with a model, or with what a run learned
   headrace export RUN [--out FOLDER]                write what a run learned as a Hugging Face folder
+  headrace replay-batch FILE                        repeat the gradient of a bad step, RUN/bad-steps/step-..., and say where it
+                                                    went wrong
   headrace revoke RUN NAME                          take a credential back from a run's tools, at once
 
 MODEL is a Hugging Face folder, a .gguf file, OWNER/NAME of the Hub, or a RUN, the folder of a run.
@@ -94,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "eval": _eval,
         "chat": _chat,
         "export": _export,
+        "replay-batch": _replay,
         "revoke": _revoke,
     }
     command = commands.get(given[0])
@@ -274,6 +278,13 @@ def _export(arguments: list[str]) -> Work:
         _print(f"written: {folder}\nload it with {loading_line(folder)}")
 
     return work
+
+
+def _replay(arguments: list[str]) -> Work:
+    if len(arguments) != 1:
+        raise ValueError(f"expected one bad step; got {' '.join(arguments)}; headrace replay-batch RUN/bad-steps/step-000012")
+    repeat = prepare_replay(Path(arguments[0]))
+    return lambda: _print(repeat())
 
 
 def _revoke(arguments: list[str]) -> None:

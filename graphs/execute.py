@@ -127,7 +127,7 @@ class _Execution:
 
     async def _phase(self, phase: Phase, plan: Plan, recorder: PerfettoWriter, *, main: bool) -> str:
         lag = LoopLag()
-        run = Run(plan, recorder=recorder, watchers=(self._folder, self._view), lag=lag)
+        run = Run(plan, recorder=recorder, watchers=(self._folder, self._view), lag=lag, tally=self._folder.outcomes)
         self._folder.begin(phase.name)
         await phase.prepare()
         self._run = run

@@ -20,7 +20,7 @@ from stages.agents.sampling import SamplingConfig
 from stages.batches.stage import Pack, PackConfig
 from stages.checkpoint.store import CheckpointStore
 from stages.episodes import Episodes
-from stages.losses.policy import ClippedPolicyLoss
+from stages.losses.policy import PolicyLoss
 from stages.records import Weights
 from stages.tasks.source import Tasks
 from stages.train.config import TrainerConfig
@@ -52,8 +52,8 @@ class RlConfig(ToolPoolsConfig):
     """Time limits of an episode."""
     advantages: AdvantagesConfig = AdvantagesConfig()
     """From rewards to advantages."""
-    loss: ClippedPolicyLoss = ClippedPolicyLoss()
-    """Bounds of the policy loss."""
+    loss: PolicyLoss = PolicyLoss()
+    """Ratio, bounds, corrections and penalties of the policy loss."""
     trainer: TrainerConfig = TrainerConfig(row_length=128)
     """Optimizer and micro-batches."""
 

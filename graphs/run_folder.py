@@ -1,6 +1,7 @@
 """The folder of a run: metrics, transcripts, trace, checkpoints and the summary. Watches the graphs and writes what they tell.
 
-``metrics.jsonl``: a row for each report of a stage. ``episodes.jsonl``: transcripts, up to a bound.
+``metrics.jsonl``: a row for each report of a stage; that of a step says what became of the tasks of each source too.
+``episodes.jsonl``: transcripts, up to a bound.
 ``summary.json``: once, at the end, whatever the end was. Written elsewhere: ``audit.jsonl``, rows of each tool call, and
 ``revoked``, an empty file for each credential that was taken back.
 """
@@ -17,6 +18,7 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
+from stages.outcomes import Outcomes
 from stages.records import Episode, Group
 
 
@@ -38,6 +40,8 @@ class RunFolder:
         self._step_rows: list[Mapping[str, Any]] = []
         self.episodes: Counter[str] = Counter()
         self.num_sampled = 0
+        self.outcomes = Outcomes(self._write_step)
+        self._held: tuple[str, Mapping[str, Any]] | None = None
         above = next(parent for parent in self.path.parents if parent.exists())
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise NotADirectoryError(f"expected a folder to write to, got '{above}', above {path}; choose --options.folder")
@@ -55,6 +59,7 @@ class RunFolder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._write_step({})
         self._metrics.close()
         self._transcripts.close()
 
@@ -65,8 +70,10 @@ class RunFolder:
 
     def begin(self, phase: str) -> None:
         """Reports are of this phase from now on; counts start again."""
+        self._write_step({})
         self._phase, self._step_rows = phase, []
         self.episodes.clear()
+        self.outcomes.clear()
         self.num_sampled = 0
 
     def committed(self, node: str, values: Sequence[Any]) -> None:
@@ -75,6 +82,7 @@ class RunFolder:
             if isinstance(value, Episode):
                 self.episodes[value.status.value] += 1
                 self.num_sampled += value.num_sampled
+                self.outcomes.episode(value)
                 if value.status.failed:
                     self._transcribe(value)
             elif isinstance(value, Group) and node == "rewards":
@@ -83,12 +91,16 @@ class RunFolder:
                         self._transcribe(episode)
 
     def reported(self, node: str, row: Mapping[str, Any]) -> None:
-        """Write a row of metrics."""
-        if "step" in row:
-            self._step_rows.append(row)
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        self._metrics.write(encode({"time": now, "phase": self._phase, "stage": node, **row}) + b"\n")
-        self._metrics.flush()
+        """Write a row of metrics; that of a step once the step is complete, with what became of its tasks."""
+        if "step" not in row:
+            self._write_row(node, row)
+            return
+        self._step_rows.append(row)
+        self._write_step({})
+        self._held = (node, row)
+        self.outcomes.stepped(row.get("skipped"))
+        if self.outcomes.empty:
+            self._write_step({})
 
     def write(self, name: str, content: Mapping[str, Any]) -> Path:
         """Write a JSON file, whole or not at all."""
@@ -97,6 +109,17 @@ class RunFolder:
         part.write_bytes(msgspec.json.format(encode(content), indent=2) + b"\n")
         part.replace(path)
         return path
+
+    def _write_step(self, counts: Mapping[str, int]) -> None:
+        """Write the row that was held back, if there is one."""
+        if self._held is not None:
+            (node, row), self._held = self._held, None
+            self._write_row(node, {**row, **counts})
+
+    def _write_row(self, node: str, row: Mapping[str, Any]) -> None:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        self._metrics.write(encode({"time": now, "phase": self._phase, "stage": node, **row}) + b"\n")
+        self._metrics.flush()
 
     def _taken(self) -> FileExistsError:
         return FileExistsError(

@@ -14,7 +14,8 @@ def of_phase(program: Program, outcome: Summary, folder: RunFolder, lag: LoopLag
     """Figures of one phase.
 
     ``episodes`` counts every attempt that ended, failed ones and their retries included, by status; ``goodput`` is trained over
-    sampled tokens of those; what a phase does not do is ``None``.
+    sampled tokens of those; ``sources`` says what became of the tasks drawn from each (``stages.outcomes``); what a phase does
+    not do is ``None``.
     """
     rows = folder.steps
     trained = sum(row.get("trained_tokens") or 0 for row in rows)
@@ -30,6 +31,7 @@ def of_phase(program: Program, outcome: Summary, folder: RunFolder, lag: LoopLag
         "lag_mean": sum(lags) / len(lags) if lags else None,
         "lag_max": max((row["lag_max"] for row in rows if row.get("lag_max") is not None), default=None),
         "max_lag": program.max_lag,
+        "sources": folder.outcomes.report(),
         "ledger_balanced": outcome.balanced,
         "loop_lag_max_ms": lag.max_ms,
         "loop_lag_p99_ms": lag.quantile_ms(0.99),

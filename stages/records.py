@@ -27,6 +27,8 @@ class Task(msgspec.Struct, frozen=True):
     """Name of the source it was drawn from."""
     extra: dict[str, Any] = {}
     """Whatever else the environment of this task reads."""
+    difficulty: str | None = None
+    """A label such as ``easy``, of few: outcomes are counted by it, and curricula choose by it. ``None`` where nobody said."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, tag="call"):
@@ -197,6 +199,9 @@ class Episode(msgspec.Struct, frozen=True, eq=False):
     """The same under the teacher of a distillation."""
     values: np.ndarray | None = None
     """float32 [T]: the critic's value of what came before a sampled token; NaN elsewhere. ``None`` where there is no critic."""
+    turn_rewards: tuple[float, ...] | None = None
+    """What of ``reward`` belongs to each of ``turns``, weighted as it is in there; the rest belongs to the end. ``None`` where
+    all of it does."""
 
     @property
     def num_sampled(self) -> int:
@@ -235,6 +240,18 @@ class Example(msgspec.Struct, frozen=True):
     messages: tuple[Message, ...]
 
 
+class Preference(msgspec.Struct, frozen=True):
+    """Two replies to one prompt, of which somebody prefers one."""
+
+    id: str
+    prompt: tuple[Message, ...]
+    """What was said before; its assistant messages are no targets."""
+    chosen: tuple[Message, ...]
+    """The better reply: begins and ends with an assistant message."""
+    rejected: tuple[Message, ...]
+    """The worse one, alike."""
+
+
 class EpisodeRow(msgspec.Struct, frozen=True):
     """What the metrics of a step need of one episode once its tokens are packed."""
 
@@ -249,6 +266,10 @@ class EpisodeRow(msgspec.Struct, frozen=True):
     """Rows that begin with a history written anew."""
     live: bool = True
     """Whether it took part in statistics and in the divisor of the loss."""
+    source: str = ""
+    """``Task.source``."""
+    difficulty: str | None = None
+    """``Task.difficulty``."""
 
 
 class Segment(msgspec.Struct, frozen=True, eq=False):

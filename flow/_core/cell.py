@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from .item import Wake
+
 
 class Cell:
     """Newest-value cell of one feedback edge.
@@ -16,9 +18,11 @@ class Cell:
         version: its version.
         published: newest version published.
         skipped: versions that were never in force.
+        ended: whether its writer has come to its end.
+        listeners: called when a version is in force, and when it will be the last.
     """
 
-    __slots__ = ("_pending", "name", "published", "skipped", "value", "version")
+    __slots__ = ("_pending", "ended", "listeners", "name", "published", "skipped", "value", "version")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -26,7 +30,14 @@ class Cell:
         self.version = 0
         self.published = 0
         self.skipped = 0
+        self.ended = False
+        self.listeners: list[Wake] = []
         self._pending: tuple[int, Any] | None = None
+
+    @property
+    def final(self) -> bool:
+        """Whether no other version will be in force."""
+        return self.ended and self.version == self.published
 
     def start(self, value: Any, version: int = 0) -> None:
         """Put the initial value in force."""
@@ -53,3 +64,13 @@ class Cell:
         """A value was loaded. Versions never go back."""
         assert version > self.version, f"cell {self.name}: {version} after {self.version}"
         self.value, self.version = value, version
+        self._notify()
+
+    def end(self) -> None:
+        """Its writer will publish no more."""
+        self.ended = True
+        self._notify()
+
+    def _notify(self) -> None:
+        for wake in self.listeners:
+            wake()

@@ -48,12 +48,14 @@ class Closed:
         item: what goes on; ``None`` where the group was dropped.
         reason: why it was dropped, empty where it was not.
         discarded: members that had succeeded and are given up with the group.
+        origin: what the group was opened from, of one that was dropped.
     """
 
     birth: int
     item: Item | None
     reason: str = ""
     discarded: int = 0
+    origin: Item | None = None
 
 
 class Groups:
@@ -140,7 +142,7 @@ class Groups:
     def _drop(self, birth: int, group: OpenGroup, reason: str) -> Closed:
         del self.open[birth]
         self.retries = deque(item for item in self.retries if item.birth != birth)
-        return Closed(birth, None, reason, discarded=len(group.values))
+        return Closed(birth, None, reason, discarded=len(group.values), origin=group.origin)
 
     def _close_if_full(self, birth: int, group: OpenGroup) -> Closed | None:
         if len(group.values) + len(group.failures) < group.size:

@@ -58,6 +58,7 @@ class Moment:
         cells: (version in force, newest published, skipped) by name.
         turns: what fans remember of whose turn it is, by node.
         sizes: of pools.
+        given: newest version that each source of versions gave.
     """
 
     edges: dict[str, EdgeMoment]
@@ -69,6 +70,7 @@ class Moment:
     cells: dict[str, tuple[int, int, int]]
     turns: dict[str, Any] = field(default_factory=dict[str, Any])
     sizes: dict[str, int] = field(default_factory=dict[str, int])
+    given: dict[str, int] = field(default_factory=dict[str, int])
 
 
 def capture(state: State) -> Moment:
@@ -84,6 +86,7 @@ def capture(state: State) -> Moment:
         cells={name: (cell.version, cell.published, cell.skipped) for name, cell in state.cells.items()},
         turns={name: node.fan.turn for name, node in nodes.items() if node.fan is not None},
         sizes=dict(state.pools.sizes),
+        given={name: node.given for name, node in nodes.items() if node.spec.kind == "versions"},
     )
 
 
@@ -103,6 +106,7 @@ def restore(state: State, moment: Moment) -> None:
             node.admission.resume(moment.tickets[name])
         if node.fan is not None:
             node.fan.turn = moment.turns[name]
+        node.given = moment.given.get(name, node.given)
     for name, (version, published, skipped) in moment.cells.items():
         cell = state.cells[name]
         cell.version, cell.published, cell.skipped = version, published, skipped

@@ -35,14 +35,15 @@ class NodeState:
         cell: what the node reads.
         ready: for a group, closed groups that wait for room.
         complete: whether its line has all it was asked for, so that what is still on its way is surplus.
+        given: for a source of versions, the newest it gave; -1 before the first.
         turns: for a stage that keeps order, positions of the leases out.
         busy: for a stage with a key, the keys of the leases out.
         on_turn: called when one of them ended; set by the node's workers.
     """
 
     __slots__ = (
-        "_keys", "_turn_heap", "admission", "budget", "busy", "cell", "complete", "depth", "fan", "groups", "input", "inputs",
-        "meter", "on_turn", "output", "outputs", "prefix", "ready", "spec", "turns",
+        "_keys", "_turn_heap", "admission", "budget", "busy", "cell", "complete", "depth", "fan", "given", "groups", "input",
+        "inputs", "meter", "on_turn", "output", "outputs", "prefix", "ready", "spec", "turns",
     )  # fmt: skip
 
     def __init__(self, spec: NodeSpec, depth: int) -> None:
@@ -60,6 +61,7 @@ class NodeState:
         self.cell: Cell | None = None
         self.ready: deque[Item] = deque()
         self.complete = False
+        self.given = -1
         self.turns: set[int] = set()
         self._turn_heap: list[int] = []  # the same, lowest first, with what has ended still in it
         self.busy: set[Hashable] = set()

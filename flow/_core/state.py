@@ -1,6 +1,6 @@
 """The whole moment of a running graph, and every transition on it. Synchronous: between two calls nothing is half done."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .._plan import Plan
@@ -23,6 +23,8 @@ class State:
 
     Attributes:
         on_unwanted: called when items may have become unwanted on which attempts are under way; set by the run.
+        on_end: called with (node, values, reason) when items came to their end there, see ``Tally.ended``; set by the run where
+            somebody keeps a tally.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -33,6 +35,7 @@ class State:
         self.pools = Pools(spec.pools, spec.rates)
         self.cells: dict[str, Cell] = {name: Cell(name) for name in spec.cells}
         self.on_unwanted: Wake | None = None
+        self.on_end: Callable[[str, list[Any], str | None], None] | None = None
         self._connect(plan)
         self._pair(plan)
         self._admit(plan)
@@ -157,6 +160,8 @@ class State:
         node.meter.finished += 1
         if node.output is not None and outputs:
             node.output.put(outputs)
+        elif item.member is None:
+            self._end(node, [item], None if node.output is None else "no output")
 
     def pass_on(self, node: NodeState, item: Item, value: Any) -> None:
         """``commit`` of one value made of one: the item itself travels on. For no edge with a cost, and no order to keep."""
@@ -214,8 +219,10 @@ class State:
         node.meter.dropped[reason] += 1
         if item.member is not None and node.groups is not None:
             self._close(node, node.groups.report(item, failure or Failure(reason, reason)))
-        elif node.admission is not None and node.spec.kind != "repeat":
+            return
+        if node.admission is not None and node.spec.kind != "repeat":
             node.admission.drop(item.birth)
+        self._end(node, [item], reason)
 
     def open_group(self, node: NodeState, item: Item) -> list[Item]:
         """Begin a group from a leased item; the members are to be committed in the same moment."""
@@ -259,6 +266,8 @@ class State:
                 barrier.meter.lost["group dropped"] += closed.discarded
             if barrier.admission is not None:
                 barrier.admission.drop(closed.birth)
+            if closed.origin is not None:
+                self._end(barrier, [closed.origin], closed.reason)
             # A group only ages while steps are completed, and at the end of its line it is given up because all is done.
             if closed.reason != "stale" and not barrier.complete:
                 barrier.budget.record("failed", closed.reason)
@@ -289,6 +298,7 @@ class State:
             node.input.settle(item)
         node.meter.finished += len(items)
         node.meter.steps += 1
+        self._end(node, items, None)
         if node.admission is not None:
             node.admission.trained([item.birth for item in items])
             self._give_up_stale(node.admission)
@@ -317,8 +327,15 @@ class State:
                     edge.settle(item)
                     node.meter.dropped["stale"] += 1
                     admission.drop(item.birth)
+                    self._end(node, [item], "stale")
                 else:
                     index += 1
+
+    def line_ended(self, sink: NodeState) -> None:
+        """A sink takes no more steps: its cells get no newer value than was published."""
+        for feedback in self.plan.spec.feedback:
+            if feedback.source == sink.spec.name:
+                self.cells[feedback.cell].end()
 
     def complete(self, sink: NodeState) -> None:
         """A sink has all its steps: so have the nodes whose items reach only such sinks, and, after the last of them, all."""
@@ -334,6 +351,10 @@ class State:
             if not wanting or (counted and not counted & wanting):
                 node.completed()
         self._tell_unwanted()
+
+    def _end(self, node: NodeState, items: Sequence[Item], reason: str | None) -> None:
+        if self.on_end is not None:
+            self.on_end(node.spec.name, [item.value for item in items], reason)
 
     def _tell_unwanted(self) -> None:
         if self.on_unwanted is not None:

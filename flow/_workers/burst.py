@@ -94,6 +94,8 @@ class Burst:
         position = 0 if output is None else output.put_count
         clock, groups, ages = hands.lane.clock, node.groups, node.admission if output is None else None
         values: list[Any] | None = [] if hands.host.watched else None
+        tally = hands.host.tally if output is None else None
+        taken: list[Any] | None = None if tally is None else []
         began, done, special, quick = clock(), 0, None, 0
         last, quick_s = began, Stretch.QUICK_S
         stretch = hands.lane.stretch(began, buffer[0].path)
@@ -126,6 +128,8 @@ class Burst:
                 buffer.popleft()
                 if values is not None:
                     values.append(result)
+                if taken is not None:
+                    taken.append(item.value)
                 if output is not None:
                     item.value, item.position = result, position
                     if item.attempt:
@@ -142,6 +146,8 @@ class Burst:
                     quick, last = 0, now
                 hands.lane.end_stretch(stretch.end(last, quick))
             self._account(done, values, began)
+            if tally is not None and taken:
+                tally.ended(node.spec.name, taken, None)
         return None if special is None else (self._lease(), special)
 
     def _account(self, done: int, values: list[Any] | None, began: float) -> None:

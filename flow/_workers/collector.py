@@ -30,6 +30,7 @@ class CollectorWorker:
         listeners.append(self._hands.parker)
         try:
             await self._take_steps()
+            self._state.line_ended(self._node)
             await self._discard_rest(self._node.input)
         finally:
             listeners.remove(self._hands.parker)

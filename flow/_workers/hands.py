@@ -17,6 +17,7 @@ from .._executor import Executor
 from .._lane import Lane
 from .._park import Parker
 from .._processes.crew import ProcessCrew
+from .._watcher import GuardedTally
 
 
 class Host(Protocol):
@@ -25,6 +26,8 @@ class Host(Protocol):
     state: State
     watched: bool
     """Whether anybody looks on."""
+    tally: GuardedTally | None
+    """Who counts what was drawn and what became of it."""
     number: int
     """Number of the run in its process: runs that share a trace must not share arrows."""
 

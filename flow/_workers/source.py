@@ -59,6 +59,8 @@ async def run_source(hands: Hands) -> None:
             return
         await hands.wait_for_room(node.output, [crew.in_hand])
         hands.state.emit(node, [crew.in_hand])
+        if hands.host.tally is not None:
+            hands.host.tally.drawn(node.spec.name, [crew.in_hand.value])
         crew.in_hand = None
 
 
@@ -90,6 +92,9 @@ def _fill(hands: Hands, channel: Channel) -> bool:
     finally:
         if count > first:
             channel.added(count - first)
+            if hands.host.tally is not None:
+                newest = islice(reversed(buffer), count - first)
+                hands.host.tally.drawn(hands.node.spec.name, [item.value for item in newest])
             if stretch is not None:
                 lane.end_stretch(stretch.end(last, quick))
     return count - first == room

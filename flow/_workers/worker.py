@@ -6,6 +6,7 @@ from .fans import FanWorker
 from .hands import Hands
 from .source import run_source
 from .stage import Stage
+from .versions import Versions
 
 
 async def work(hands: Hands) -> None:
@@ -14,6 +15,8 @@ async def work(hands: Hands) -> None:
     spec = hands.node.spec
     if spec.kind == "source":
         await run_source(hands)
+    elif spec.kind == "versions":
+        await Versions(hands).run()
     elif spec.kind == "repeat":
         await Repeat(hands).run()
     elif spec.kind == "group":

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from .._graph import Graph
 from .._limits import Processes, Threads
 from .._plan import Plan
-from .._run import Run, Watcher
+from .._run import Run
 from .._summary import Summary
+from .._watcher import Tally, Watcher
 from ..trace import Recorder
 from ._loop import NothingMovesError, VirtualLoop
 from ._threads import PlayedExecutor
@@ -51,6 +52,7 @@ def simulate(
     stall_s: float | None = None,
     recorder: Recorder | None = None,
     watchers: Sequence[Watcher] = (),
+    tally: Tally | None = None,
 ) -> Simulated:
     """Run a graph to its end in virtual time, and check that nothing is left over.
 
@@ -68,6 +70,7 @@ def simulate(
         stall_s: as for ``Run``. ``None``: no watch, which is fastest; a graph that cannot move is an error of the loop then.
         recorder: as for ``Run``.
         watchers: as for ``Run``.
+        tally: as for ``Run``.
 
     Raises:
         FlowError: the run's own error, with a note that says how to repeat it.
@@ -77,7 +80,7 @@ def simulate(
     """
     plan = _played(graph.build(quiet=True) if isinstance(graph, Graph) else graph)
     loop = VirtualLoop(seed, kill, leave=leave, late=late, slow=slow, deadline_s=deadline_s)
-    run = Run(plan, recorder=recorder, watchers=watchers, stall_s=stall_s)
+    run = Run(plan, recorder=recorder, watchers=watchers, stall_s=stall_s, tally=tally)
     run.restarts = lambda task: not loop.leaves(task)
     run.threads = PlayedExecutor
     settings = {"kill": kill, "leave": leave, "late": late, "slow": slow, "deadline_s": deadline_s, "stall_s": stall_s}

@@ -5,11 +5,10 @@ There is no other way to call it: statistics cannot cross groups, whatever their
 
 import numpy as np
 
-CONSTANT_TOLERANCE = 8 * float(np.finfo(np.float32).eps)
-"""Rewards whose spread is within this share of the largest magnitude are one reward, rounded differently."""
+from stages.advantages.members import is_constant, live_rewards, placed
 
 
-def group_advantages(rewards: np.ndarray, live: np.ndarray, scale: bool = True) -> np.ndarray:
+def group_advantages(rewards: np.ndarray, live: np.ndarray, scale: bool = True, magnitude: float = 0.0) -> np.ndarray:
     """Reward minus the mean of the live members, over their standard deviation.
 
     A group of one live member, of none, and a constant group (up to the rounding of float32) carry no signal: all zeros. So no
@@ -19,6 +18,7 @@ def group_advantages(rewards: np.ndarray, live: np.ndarray, scale: bool = True) 
         rewards: float [n]; entries of members that are not live are ignored and may be NaN.
         live: bool [n]: members that take part: scored, not failed, with at least one sampled token.
         scale: divide by the standard deviation.
+        magnitude: see ``is_constant``.
 
     Returns:
         float32 [n]; 0 where not live.
@@ -31,22 +31,8 @@ def group_advantages(rewards: np.ndarray, live: np.ndarray, scale: bool = True) 
         for one member); no epsilon; float64 inside; members that are not live are left out of mean and deviation.
         ``scale=False`` is Liu et al. 2025, "Understanding R1-Zero-Like Training" (Dr. GRPO), equation 3.
     """
-    rewards = np.asarray(rewards, dtype=np.float64)
-    live = np.asarray(live, dtype=bool)
-    if rewards.ndim != 1 or rewards.shape != live.shape:
-        raise ValueError(
-            f"group_advantages: expected rewards and live of one shape [members], got {rewards.shape} and {live.shape}; "
-            "call it once for each group"
-        )
-    advantages = np.zeros(rewards.shape, dtype=np.float32)
-    members = rewards[live]
-    if not np.isfinite(members).all():
-        raise ValueError(
-            f"group_advantages: expected finite rewards of live members, got {members.tolist()}; "
-            "a member without a reward is not live"
-        )
-    if members.size < 2 or np.ptp(members) <= CONSTANT_TOLERANCE * np.abs(members).max():
-        return advantages
+    members = live_rewards(rewards, live, "group_advantages")
+    if is_constant(members, magnitude):
+        return placed(np.zeros_like(members), live)
     centred = members - members.mean()
-    advantages[live] = centred / members.std() if scale else centred
-    return advantages
+    return placed(centred / members.std() if scale else centred, live)

@@ -9,6 +9,7 @@ stop token, gets its end token from the chat once the conversation goes on: give
 from collections.abc import Callable, Sequence
 
 import anyio
+import msgspec
 import numpy as np
 
 from stages.agents.agent import Ending, Setting
@@ -119,9 +120,9 @@ class Conversation:
         """
         started = anyio.current_time()
         reply = await self.setting.env.step(message)
-        self.transcript.answered(anyio.current_time() - started)
+        self.transcript.answered(anyio.current_time() - started, reply.reward)
         if reply.end is None:
-            return Reply(in_call_order(message, reply.messages))
+            return msgspec.structs.replace(reply, messages=in_call_order(message, reply.messages))
         if reply.end.rule.end == "truncated":
             self._last_words(reply.messages)
         else:

@@ -18,6 +18,8 @@ from stages.records import Batch, Episode, EpisodeRow, Group, Row, Segment
 def pack_group(group: Group, needs: Needs, max_length: int) -> Batch:
     """The segments of a group that have a gradient, in member order, and those of a member in theirs.
 
+    With ``pair`` the group is one pair, its two members a unit, the chosen one first.
+
     A target with an advantage of 0 has none, unless the loss says otherwise (``needs.silent``), so a segment of such targets is
     left out; its tokens count in the divisor all the same.
 
@@ -27,8 +29,8 @@ def pack_group(group: Group, needs: Needs, max_length: int) -> Batch:
         max_length: most tokens of a segment.
 
     Raises:
-        ValueError: the group has no advantages, a segment is too long, its first token is a target, or a target has no finite
-            number where the loss reads one.
+        ValueError: the group has no advantages or is no pair where the loss wants one, a segment is too long, its first token
+            is a target, or a target has no finite number where the loss reads one.
     """
     if group.advantages is None or group.live is None:
         raise ValueError(
@@ -44,7 +46,8 @@ def pack_group(group: Group, needs: Needs, max_length: int) -> Batch:
         divisor += share
         segments += episode_segments(episode, advantages, wanted, weight, needs)
     episodes = tuple(episode_row(episode, live) for episode, live in zip(group.episodes, group.live, strict=True))
-    return make_batch(group.birth, [(segment,) for segment in segments], divisor, max_length, episodes)
+    units = [_pair(group, segments)] if needs.aggregation == "pair" else [(segment,) for segment in segments]
+    return make_batch(group.birth, units, divisor, max_length, episodes)
 
 
 def make_batch(
@@ -85,6 +88,8 @@ def shares(episode: Episode, needs: Needs) -> tuple[float, float]:
     tokens = episode.num_sampled - episode.num_untrained
     if needs.aggregation == "token":
         return float(tokens), 1.0
+    if needs.aggregation == "pair":
+        return 0.5, 1.0
     if tokens == 0:
         return 0.0, 0.0
     if needs.aggregation == "sequence":
@@ -140,7 +145,20 @@ def episode_row(episode: Episode, live: bool = True) -> EpisodeRow:
         num_untrained=episode.num_untrained,
         num_forks=episode.num_forks,
         live=live,
+        source=episode.task.source,
+        difficulty=episode.task.difficulty,
     )
+
+
+def _pair(group: Group, segments: Sequence[Segment]) -> tuple[Segment, ...]:
+    signs = [sorted(set(np.sign(segment.advantages[segment.mask]).tolist())) for segment in segments]
+    if signs != [[1.0], [-1.0]]:
+        raise ValueError(
+            f"group {group.birth}: expected a pair, one row with advantages above 0 and then one with advantages below, got "
+            f"{len(segments)} rows with advantages of signs {signs} (batches.pack); give Pack groups of a chosen and a "
+            "rejected reply, each with tokens to train, or take a loss that needs no pairs"
+        )
+    return tuple(segments)
 
 
 def _up_to_last_target(segment: Segment) -> Segment | None:

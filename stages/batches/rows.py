@@ -1,4 +1,4 @@
-"""Rows of one static length, filled with the segments of a step, and cut into micro-batches. Pure.
+"""Rows of a few static shapes, filled with the segments of a step. Pure; where each lies is decided in ``plan.py``.
 
 Nothing is dropped: what is left at the end of a step is filled up with empty rows, which have no target.
 
@@ -10,9 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stages.batches.plan import PlannedRow, Shape, least_capacity, plan_rows
 from stages.records import Batch, Segment
 
 Unit = tuple[Segment, ...]
+
+GOOD_FILL = 0.97
+"""Share of a micro-batch that is worth no more waiting."""
 
 
 class Rows(NamedTuple):
@@ -36,9 +40,9 @@ class Rows(NamedTuple):
     returns: np.ndarray | None = None
 
     @property
-    def num_rows(self) -> int:
-        """N."""
-        return len(self.ids)
+    def shape(self) -> Shape:
+        """(N, L), of the arrays."""
+        return self.ids.shape[0], self.ids.shape[1]
 
 
 OPTIONAL = ("reference", "values", "returns")
@@ -60,12 +64,12 @@ def empty_rows(num_rows: int, row_length: int, optional: Sequence[str] = ()) -> 
 
 
 def rows_of(batch: Batch, row_length: int, optional: Sequence[str] = ()) -> Rows:
-    """The units of one batch in as few rows as first-fit gives.
+    """The units of one batch, in as few rows as best-fit decreasing gives.
 
     Raises:
         ValueError: a unit is longer than a row.
     """
-    filler = RowFiller(1, row_length, optional)
+    filler = RowFiller([(1, row_length)], optional)
     blocks = filler.add(batch.units) + filler.flush()
     return joined([empty_rows(0, row_length, optional), *blocks])
 
@@ -81,46 +85,85 @@ def joined(blocks: Sequence[Rows]) -> Rows:
 
 
 class RowFiller:
-    """Lays units into rows as they come, first-fit, and gives micro-batches as they fill up."""
+    """Lays units into rows, over the groups of a step, and gives micro-batches as they fill up.
 
-    def __init__(self, num_rows: int, row_length: int, optional: Sequence[str] = ()) -> None:
-        self._num_rows, self._row_length, self._optional = num_rows, row_length, tuple(optional)
-        self._open: list[list[Segment]] = []
-        self._free: list[int] = []
+    Units wait in a window until some shape has as many rows as it takes, at least ``GOOD_FILL`` full, or until the window holds
+    a micro-batch more than there are row lengths; then the fullest rows leave. So the window is bounded, and what leaves is a
+    function of the units and the order they came in.
+
+    Args:
+        shapes: (rows, tokens of a row) that micro-batches may have. Of each row length the one with the most rows is what a
+            step is cut into; those with fewer are for its end.
+        optional: names of the optional arrays to have.
+    """
+
+    def __init__(self, shapes: Sequence[Shape], optional: Sequence[str] = ()) -> None:
+        self._shapes, self._optional = tuple(shapes), tuple(optional)
+        self._row_lengths = sorted({length for _, length in shapes})
+        self._whole = {length: max(rows for rows, of in shapes if of == length) for length in self._row_lengths}
+        self._most = (len(self._row_lengths) + 1) * max(rows * length for rows, length in shapes)
+        self._waiting: list[Unit] = []
+        self._tokens = 0
 
     def add(self, units: Sequence[Unit]) -> list[Rows]:
         """Micro-batches that are now full."""
+        full = []
         for unit in units:
-            length = sum(len(segment.ids) for segment in unit)
-            if length > self._row_length:
+            length = unit_length(unit)
+            if length > self._row_lengths[-1]:
                 raise ValueError(
-                    f"{unit[0].name}: expected at most row_length={self._row_length} tokens, got {length}; "
+                    f"{unit[0].name}: expected at most row_length={self._row_lengths[-1]} tokens, got {length}; "
                     "give Pack and Trainer the same row_length"
                 )
-            row = next((row for row, room in enumerate(self._free) if room >= length), len(self._free))
-            if row == len(self._free):
-                self._open.append([])
-                self._free.append(self._row_length)
-            self._open[row] += unit
-            self._free[row] -= length
-        full = []
-        while len(self._open) > self._num_rows:  # the last row may still take more
-            full.append(self._taken(self._num_rows))
+            self._waiting.append(unit)
+            self._tokens += length
+        while (block := self._fullest()) is not None:
+            full.append(self._taken(*block))
+            self._keep_all_but(block[1])
         return full
 
     def flush(self) -> list[Rows]:
         """What is left, with empty rows up to a micro-batch; nothing where there is nothing."""
-        return [self._taken(min(self._num_rows, len(self._open)))] if self._open else []
+        if not self._waiting:
+            return []
+        blocks = least_capacity([unit_length(unit) for unit in self._waiting], self._shapes)
+        rest = [self._taken(*block) for block in blocks]
+        self._waiting, self._tokens = [], 0
+        return rest
 
-    def _taken(self, count: int) -> Rows:
-        rows = empty_rows(self._num_rows, self._row_length, self._optional)
-        for row, segments in enumerate(self._open[:count]):
-            start = 0
-            for number, segment in enumerate(segments, start=1):
-                _write(rows, row, start, number, segment)
-                start += len(segment.ids)
-        del self._open[:count], self._free[:count]
+    def _fullest(self) -> tuple[Shape, list[PlannedRow]] | None:
+        """The micro-batch that is to leave now."""
+        if self._tokens < GOOD_FILL * min(rows * length for length, rows in self._whole.items()):
+            return None
+        planned = plan_rows([unit_length(unit) for unit in self._waiting], self._row_lengths)
+        blocks = []
+        for length, count in self._whole.items():
+            rows = [row for row in planned if row.length == length][:count]
+            if len(rows) == count:
+                blocks.append((sum(row.tokens for row in rows) / (count * length), (count, length), rows))
+        fill, shape, rows = max(blocks, key=lambda block: block[:2], default=(0.0, (0, 0), []))
+        return (shape, rows) if rows and (fill >= GOOD_FILL or self._tokens >= self._most) else None
+
+    def _keep_all_but(self, rows: Sequence[PlannedRow]) -> None:
+        gone = {unit for row in rows for unit in row.units}
+        self._waiting = [unit for index, unit in enumerate(self._waiting) if index not in gone]
+        self._tokens -= sum(row.tokens for row in rows)
+
+    def _taken(self, shape: Shape, planned: Sequence[PlannedRow]) -> Rows:
+        rows = empty_rows(*shape, self._optional)
+        for row, plan in enumerate(planned):
+            start, number = 0, 1
+            for unit in (self._waiting[index] for index in plan.units):
+                number += (len(unit) == 2) & (number % 2 == 0)  # a pair begins with an odd number
+                for segment in unit:
+                    _write(rows, row, start, number, segment)
+                    start, number = start + len(segment.ids), number + 1
         return rows
+
+
+def unit_length(unit: Unit) -> int:
+    """Tokens of a unit."""
+    return sum(len(segment.ids) for segment in unit)
 
 
 def _write(rows: Rows, row: int, start: int, number: int, segment: Segment) -> None:

@@ -86,6 +86,7 @@ def checked_reply(message: Message, reply: Any, tools: Sequence[ShownTool]) -> R
     if end is not None and not (isinstance(end, Status) and end in _ENDS):
         raise AnswerError(f"expected an end of Status.FINISHED, Status.TRUNCATED_TURNS or None, got {_shown(repr(end))}")
     reason = None if reply.reason is None else _text(reply.reason, "a reason of one line or None")
+    reward = None if reply.reward is None else _number("the reward of a turn", reply.reward)
     messages = _messages(reply.messages, ("tool", "user"))
     wanted = [call.id for call in message.calls]
     got = [str(answer.call_id) for answer in messages if answer.role == "tool"]
@@ -95,8 +96,8 @@ def checked_reply(message: Message, reply: Any, tools: Sequence[ShownTool]) -> R
         most = "one" if end is None else "at most one"
         raise AnswerError(f"expected {most} tool message for each of the calls {wanted}, got answers to {got}")
     if end is not None:
-        return Reply(messages, end, reason)
-    return Reply((*(_not_there(call, names) for call in missing), *messages), end, reason)
+        return Reply(messages, end, reason, reward)
+    return Reply((*(_not_there(call, names) for call in missing), *messages), end, reason, reward)
 
 
 @_judged

@@ -50,8 +50,8 @@ class CustomEnv(ABC):
         """Answer a turn; see ``Environment.step``. What a model says is anything at all: answer it, and raise nothing.
 
         Returns:
-            The text that the model reads next; or messages; or a ``Reply``, as ``over`` and ``cut`` give one. A call that is
-            not answered under its own id is answered with an error.
+            The text that the model reads next; or messages; or a ``Reply``, as ``earned``, ``over`` and ``cut`` give
+            one. A call that is not answered under its own id is answered with an error.
         """
 
     def score(self) -> Any:
@@ -67,23 +67,39 @@ class CustomEnv(ABC):
         return None
 
 
-def over(text: str | None = None) -> Reply:
+def earned(reward: float, text: str | None = None) -> Reply:
+    """The reply to a turn that earned something, in an episode that goes on.
+
+    Args:
+        reward: see ``Reply.reward``.
+        text: what the model reads next; ``None`` for nothing.
+    """
+    return Reply(_said(text), reward=reward)
+
+
+def over(text: str | None = None, reward: float | None = None) -> Reply:
     """The reply that ends an episode by the rules of its task.
 
     Args:
         text: a last word for the record; ``None`` for none.
+        reward: what the last turn earned; see ``Reply.reward``.
     """
-    return Reply(() if text is None else (Message("user", text),), Status.FINISHED)
+    return Reply(_said(text), Status.FINISHED, reward=reward)
 
 
-def cut(reason: str, text: str | None = None) -> Reply:
+def cut(reason: str, text: str | None = None, reward: float | None = None) -> Reply:
     """The reply that cuts an episode short.
 
     Args:
         reason: one line on the limit that cut it.
         text: what the model would have read next; ``None`` for nothing.
+        reward: what the last turn earned; see ``Reply.reward``.
     """
-    return Reply(() if text is None else (Message("user", text),), Status.TRUNCATED_TURNS, reason)
+    return Reply(_said(text), Status.TRUNCATED_TURNS, reason, reward)
+
+
+def _said(text: str | None) -> tuple[Message, ...]:
+    return () if text is None else (Message("user", text),)
 
 
 def hosted(env: Environment | CustomEnv, thread: HomeThread) -> Environment:
@@ -187,4 +203,4 @@ def _answering(message: Message, reply: Reply) -> Reply:
     if not missing or reply.end is not None:
         return reply
     errors = tuple(Message("tool", "error: expected no call of this kind here", call_id=call.id) for call in missing)
-    return Reply((*errors, *reply.messages), reply.end, reply.reason)
+    return msgspec.structs.replace(reply, messages=(*errors, *reply.messages))

@@ -36,6 +36,9 @@ class Reply(msgspec.Struct, frozen=True):
     """``None`` while the episode goes on. Finished: by the rules of the task. Truncated: cut short by a limit."""
     reason: str | None = None
     """One line on why a limit cut it short; ``None`` otherwise."""
+    reward: float | None = None
+    """What the turn earned, a finite number: ``Turn.reward`` of the episode. ``None`` where single turns are not rewarded.
+    Beside the score, not instead of it: what of it is trained is for the reward stage to say."""
 
 
 class Environment(Protocol):

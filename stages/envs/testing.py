@@ -54,7 +54,8 @@ def check_env(
     * *raises*: nothing, whatever a model says.
     * *opening*: reset gives at least one message, and tools whose names differ.
     * *replies*: a step answers every call of a tool that is shown once, under its own id, in messages of tools and users. A
-      call of another may be left unanswered, also where no tool is shown: it is tried too.
+      call of another may be left unanswered, also where no tool is shown: it is tried too. The reward of a turn is a finite
+      number, or ``None``.
     * *over*: an episode that is over stays over: a further step ends it again, or raises.
     * *score*: finite numbers by name, or ``None``; also in the middle of an episode.
     * *blocks*: no method holds the loop for long.
@@ -202,7 +203,7 @@ class _Subject:
             message = self.says(said, opening.tools, rng, turn)
             case.turns.append(message)
             given = await self.asked(case, env.step(message), "step")
-            remedy = "answer every call once, under its own id"
+            remedy = "answer every call once, under its own id, and give a turn a finite reward or None"
             reply = case.sound("replies", remedy, checked_reply, message, given, opening.tools)
             played.replies.append(reply)
             said += [message, *reply.messages]

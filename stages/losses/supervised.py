@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from pydantic import BaseModel, ConfigDict
 
-from stages.losses.tokens import Needs, Sums, Tokens, masked_sum
+from stages.losses.tokens import Needs, Sums, Tokens, masked, masked_sum
 
 
 class SupervisedLoss(BaseModel):
@@ -23,10 +23,10 @@ class SupervisedLoss(BaseModel):
     @property
     def needs(self) -> Needs:
         """Targets alone."""
-        return Needs(aggregation=self.aggregation, behaviour=False, silent=True)
+        return Needs(aggregation=self.aggregation, behaviour=False, silent=True, stale=False)
 
     def __call__(self, tokens: Tokens) -> tuple[jax.Array, Sums]:
         """Summed loss, and the sum ``entropy``."""
-        logprobs_BT = jnp.where(tokens.mask, tokens.logprobs, 0.0)
-        loss = -jnp.sum(logprobs_BT * jnp.where(tokens.mask, tokens.weights, 0.0))
-        return loss, jax.lax.stop_gradient({"entropy": masked_sum(tokens.entropy, tokens.mask)})
+        tokens = masked(tokens)
+        sums = {"entropy": masked_sum(tokens.entropy, tokens.mask)}
+        return -jnp.sum(tokens.logprobs * tokens.weights), jax.lax.stop_gradient(sums)

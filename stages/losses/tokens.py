@@ -37,7 +37,8 @@ class Tokens(NamedTuple):
     """float32 [B, T]: log-probability of the token under the distribution it was sampled from."""
     proximal: jax.Array | None = None
     """float32 [B, T]: the same under the parameters at the beginning of the step. ``None`` where a step has a single update:
-    then these are the parameters being trained, and ``stop_gradient(logprobs)`` is the same."""
+    then these are the parameters being trained, and ``stop_gradient(logprobs)`` is the same. ``None`` as well where the loss
+    does not need them."""
     reference: jax.Array | None = None
     """float32 [B, T]: the same under the reference model; ``None`` where there is none."""
     values: jax.Array | None = None
@@ -57,6 +58,9 @@ class Needs(msgspec.Struct, frozen=True):
     """Tokens that an episode counts for, with ``constant``; ``None`` otherwise."""
     behaviour: bool = True
     """Whether it reads behaviour log-probabilities."""
+    proximal: bool = False
+    """Whether it tells log-probabilities at the beginning of a step from those being trained. A step of several updates then
+    begins with a pass that computes them."""
     reference: bool = False
     """Whether it reads the reference model's."""
     critic: bool = False
@@ -83,6 +87,28 @@ class Loss(Protocol):
     def __call__(self, tokens: Tokens) -> tuple[jax.Array, Sums]:
         """(summed loss, sums to report). Sums and never means: micro-batches of any cut then add up to the same number."""
         ...
+
+
+def masked(tokens: Tokens) -> Tokens:
+    """The same targets, and 0 in every array of numbers where there is none.
+
+    A loss begins with this: whatever stands outside the mask must be gone before the arithmetic, because NaN times 0 is NaN, in
+    the value and in the gradient.
+    """
+    whole = ("mask", "segments")
+    numbers = {name: array for name, array in tokens._asdict().items() if name not in whole and array is not None}
+    return tokens._replace(**{name: jnp.where(tokens.mask, array, 0.0) for name, array in numbers.items()})
+
+
+def asked(array: jax.Array | None, name: str) -> jax.Array:
+    """An optional array of ``Tokens`` that the loss asked for in its ``needs``.
+
+    Raises:
+        ValueError: it is not there.
+    """
+    if array is None:
+        raise ValueError(f"expected Tokens.{name}, got None, in a loss whose needs ask for it; let the step fill it")
+    return array
 
 
 def masked_sum(values_BT: jax.Array, mask_BT: jax.Array) -> jax.Array:

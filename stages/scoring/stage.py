@@ -143,7 +143,7 @@ class TokenScores:
 
     def _scored(self, parameters: tuple[Any, Any], episodes: Sequence[Episode]) -> list[np.ndarray]:
         """float32 [T] for each, NaN where nothing was sampled."""
-        filler = RowFiller(self._config.rows_per_batch, self._config.row_length)
+        filler = RowFiller([(self._config.rows_per_batch, self._config.row_length)])
         flat = np.full(sum(len(episode.ids) for episode in episodes), np.nan, np.float32)
         for rows in filler.add(units_of(episodes, self._config.row_length, self._fills)) + filler.flush():
             spread = jax.device_put((rows.ids, rows.positions, rows.segments), row_sharding(self._held.mesh))

@@ -47,7 +47,7 @@ def read_examples(path: str | Path, *, min_rows: int = 1) -> tuple[Example, ...]
         RowError: rows are broken or too few; all of them are told.
         FileNotFoundError: there is no such file.
     """
-    return read_rows(path, ExampleRow, _example, lambda example: example.id, min_rows=min_rows)
+    return read_rows(path, ExampleRow, to_example, lambda example: example.id, min_rows=min_rows)
 
 
 def write_examples(path: str | Path, examples: Iterable[Example]) -> None:
@@ -56,11 +56,16 @@ def write_examples(path: str | Path, examples: Iterable[Example]) -> None:
     Raises:
         ValueError: a call is a bad call, which is no demonstration.
     """
-    lines = b"".join(msgspec.json.encode(_row(example)) + b"\n" for example in examples)
+    lines = b"".join(msgspec.json.encode(to_row(example)) + b"\n" for example in examples)
     Path(path).write_bytes(lines)
 
 
-def _example(row: ExampleRow) -> Example:
+def to_example(row: ExampleRow) -> Example:
+    """A line as a demonstration.
+
+    Raises:
+        ValueError: it is no conversation that ends with an answer.
+    """
     messages: list[Message] = []
     unanswered: list[str] = []
     for turn, message in enumerate(row.messages):
@@ -78,7 +83,12 @@ def _example(row: ExampleRow) -> Example:
     return Example(row.id, tuple(messages))
 
 
-def _row(example: Example) -> ExampleRow:
+def to_row(example: Example) -> ExampleRow:
+    """A demonstration as a line.
+
+    Raises:
+        ValueError: a call is a bad call.
+    """
     return ExampleRow(example.id, tuple(MessageRow(m.role, m.content, _calls(example, m)) for m in example.messages))
 
 

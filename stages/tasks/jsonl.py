@@ -22,6 +22,7 @@ class TaskRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str | None = None
     """``None`` takes the file's name."""
     extra: dict[str, Any] = {}
+    difficulty: str | None = None
 
 
 class JsonlTasks(Sequence[Task]):
@@ -44,7 +45,8 @@ class JsonlTasks(Sequence[Task]):
         def task_of(row: TaskRow) -> Task:
             if not row.prompt:
                 raise ValueError("prompt: expected text, got none")
-            task = Task(row.id, row.prompt, row.answer, Path(path).stem if row.source is None else row.source, row.extra)
+            source = Path(path).stem if row.source is None else row.source
+            task = Task(row.id, row.prompt, row.answer, source, row.extra, row.difficulty)
             problem = check(task) if check else None
             if problem:
                 raise ValueError(problem)

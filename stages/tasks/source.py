@@ -15,7 +15,15 @@ from stages.records import Task
 class Tasks:
     """A cursor over a set of tasks."""
 
-    def __init__(self, tasks: Sequence[Task], seed: int, shuffle: bool = True, epochs: int | None = None, min_tasks: int = 1):
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        seed: int,
+        shuffle: bool = True,
+        epochs: int | None = None,
+        min_tasks: int = 1,
+        stretches: Sequence[int] | None = None,
+    ):
         """Start before the first task of epoch 0.
 
         Args:
@@ -25,8 +33,11 @@ class Tasks:
             epochs: passes over the set, ``None`` for ever.
             min_tasks: fewer are refused; a run that needs several in one step says so here.
 
+            stretches: sizes of parts of the set that are read together, such as ``TableTasks.stretches``: an epoch then passes
+                through one after another, both in an order of its own, so that each is read once. ``None`` for one of all.
+
         Raises:
-            ValueError: there are too few tasks, or ``epochs`` is below 1.
+            ValueError: there are too few tasks, ``epochs`` is below 1, or ``stretches`` do not add up to the set.
         """
         if len(tasks) < max(1, min_tasks):
             raise ValueError(
@@ -35,7 +46,13 @@ class Tasks:
             )
         if epochs is not None and epochs < 1:
             raise ValueError(f"expected at least 1 epoch, or None for ever; got {epochs}, in Tasks(epochs); raise it")
+        if stretches is not None and sum(stretches) != len(tasks):
+            raise ValueError(
+                f"expected stretches that add up to {len(tasks)} tasks; got {sum(stretches)}, in Tasks(stretches); "
+                "take those of the set itself"
+            )
         self._tasks = tasks
+        self._stretches = stretches
         self._seed = seed
         self._shuffle = shuffle
         self._epochs = epochs
@@ -85,8 +102,13 @@ class Tasks:
 
     def _order_of(self, epoch: int) -> np.ndarray:
         if self._order is None or self._order[0] != epoch:
-            self._order = (epoch, epoch_order(len(self._tasks), self._seed, epoch, shuffle=self._shuffle))
+            self._order = (epoch, self._new_order(epoch))
         return self._order[1]
+
+    def _new_order(self, epoch: int) -> np.ndarray:
+        if self._stretches is None or not self._shuffle:
+            return epoch_order(len(self._tasks), self._seed, epoch, shuffle=self._shuffle)
+        return stretched_order(self._stretches, self._seed, epoch)
 
 
 def epoch_order(num_tasks: int, seed: int, epoch: int, *, shuffle: bool = True) -> np.ndarray:
@@ -97,3 +119,11 @@ def epoch_order(num_tasks: int, seed: int, epoch: int, *, shuffle: bool = True) 
     if not shuffle:
         return np.arange(num_tasks)
     return np.argsort(np.random.PCG64([seed, epoch]).random_raw(num_tasks), kind="stable")
+
+
+def stretched_order(stretches: Sequence[int], seed: int, epoch: int) -> np.ndarray:
+    """The same where each stretch is passed through before the next: shuffled stretches, each shuffled, int64 [sum]. Pure."""
+    sizes = np.asarray(stretches)
+    words = np.random.PCG64([seed, epoch]).random_raw(len(sizes) + int(sizes.sum()))
+    place = np.argsort(np.argsort(words[: len(sizes)], kind="stable"), kind="stable")
+    return np.lexsort((words[len(sizes) :], np.repeat(place, sizes)))

@@ -114,9 +114,9 @@ class Transcript:
         self._spoken.append(len(self.messages))
         self.messages.append(message)
 
-    def answered(self, tool_s: float) -> None:
-        """Note how long the environment took to answer the last turn, in seconds."""
-        self.turns[-1] = msgspec.structs.replace(self.turns[-1], tool_s=tool_s)
+    def answered(self, tool_s: float, reward: float | None = None) -> None:
+        """Note how long the environment took to answer the last turn, in seconds, and what the turn earned."""
+        self.turns[-1] = msgspec.structs.replace(self.turns[-1], tool_s=tool_s, reward=reward)
 
     def branch(self, role: str, *, trained: bool = True) -> "Transcript":
         """Begin a row of its own, for a reader who sees other tokens. Its tokens stand behind those of the rows before it.

@@ -14,12 +14,12 @@ import optax
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 
-from stages.batches.rows import empty_rows
+from stages.batches.rows import Rows, empty_rows
 from stages.losses.tokens import Loss
 from stages.models.mesh import mesh_of, replicated
 from stages.train.config import TrainerConfig
 from stages.train.optimizer import make_optimizer
-from stages.train.step import Accumulated, cast_like, make_accumulate, make_objective, make_update
+from stages.train.step import Accumulated, cast_like, make_accumulate, make_objective, make_pulls, make_read, make_update
 
 
 class Programs(NamedTuple):
@@ -30,11 +30,18 @@ class Programs(NamedTuple):
     accumulate: Any
     """Donates its second argument, what was accumulated."""
     update: Any
-    """Donates its second and third argument, optimizer state and what was accumulated."""
+    """Donates its second and third argument, optimizer state and what was accumulated; where parameters are published in
+    another type, so that nobody else has these, its first one too."""
+    logprobs: Any
+    """Log-probabilities [N, L] of the tokens of rows."""
+    pulls: Any
+    """What the loss reads of rows, and the derivative of the summed loss by each log-probability: to look into a bad step."""
     publish: Any
-    """Parameters in the types of the model; ``None`` where they have them."""
+    """Parameters in the types of the model, all of them new arrays; ``None`` where they have these types."""
     state: Any
-    """Shapes and shardings of the optimizer state."""
+    """Shapes and shardings of the optimizer state, as the update takes it."""
+    state_at_rest: Any
+    """Shardings of the optimizer state between updates."""
     accumulated: Accumulated
     """Shapes and shardings of what is accumulated."""
 
@@ -79,7 +86,8 @@ def programs(
     Whatever goes with a parameter, its gradient and its moments, lies where the parameter lies; the rest is on every device.
     """
     optimizer = make_optimizer(config)
-    objective = make_objective(graphdef, layout.dtypes, loss, temperature)
+    read = make_read(graphdef, layout.dtypes, loss, temperature)
+    objective = make_objective(read, loss)
     everywhere = replicated(mesh_of(layout.leaves))
     shapes = layout.masters
     places = jax.tree.map(lambda leaf: leaf.sharding, shapes)
@@ -88,7 +96,7 @@ def programs(
         transform_non_params=lambda leaf: _at(leaf, everywhere),
     )  # fmt: skip
     state_at = jax.tree.map(lambda leaf: leaf.sharding, state)
-    rows = empty_rows(config.rows_per_microbatch, config.row_length, loss.needs.arrays)
+    rows = rows_like(config.shapes[0], config, loss)
     reported, (sums, gap) = jax.eval_shape(objective, shapes, frozen.tree, rows, np.int32(0))
     loose = jax.tree.map(lambda leaf: _at(leaf, everywhere), (reported, sums, gap))
     accumulated = Accumulated(shapes, *loose)
@@ -97,11 +105,35 @@ def programs(
     return Programs(
         init=jax.jit(optimizer.init, out_shardings=state_at),
         accumulate=jax.jit(make_accumulate(objective), donate_argnums=1, out_shardings=sums_at),
-        update=jax.jit(make_update(optimizer), donate_argnums=(1, 2), out_shardings=(places, state_at, sums_at, everywhere)),
-        publish=None if own else jax.jit(lambda parameters: cast_like(parameters, layout.dtypes)),
+        update=jax.jit(
+            make_update(optimizer),
+            donate_argnums=(1, 2) if own else (0, 1, 2),
+            out_shardings=(places, state_at, sums_at, everywhere),
+        ),
+        logprobs=jax.jit(lambda *arguments: read(*arguments).logprobs),
+        pulls=jax.jit(make_pulls(read, loss)),
+        publish=None if own else jax.jit(lambda parameters: jax.tree.map(jnp.copy, cast_like(parameters, layout.dtypes))),
         state=state,
+        state_at_rest=state_at if config.optimizer_memory == "device" else jax.tree.map(_in_host_memory, state_at),
         accumulated=accumulated,
     )
+
+
+def scores_first(config: TrainerConfig, loss: Loss) -> bool:
+    """Whether log-probabilities under the parameters at the beginning of a step are computed before its first update.
+
+    With a single update the loss has them itself, as those it differentiates.
+    """
+    return config.max_updates > 1 and loss.needs.proximal
+
+
+def rows_like(shape: tuple[int, int], config: TrainerConfig, loss: Loss) -> Rows:
+    """Rows with the arrays that the objective is compiled for."""
+    return empty_rows(*shape, (*loss.needs.arrays, *("proximal",) * scores_first(config, loss)))
+
+
+def _in_host_memory(place: NamedSharding) -> NamedSharding:
+    return place.with_memory_kind("pinned_host")
 
 
 def _at(leaf: Any, place: NamedSharding) -> jax.ShapeDtypeStruct:

@@ -1,7 +1,7 @@
-"""One optimizer step as pure functions: gradients of micro-batches summed, then one update.
+"""One update as pure functions: gradients of micro-batches summed, then one step of the optimizer.
 
-The gradient of the *summed* loss is accumulated and divided once by the targets of the whole step, so how the step was cut into
-micro-batches changes nothing but rounding. Nothing here waits, counts or logs; ``trainer.py`` drives it.
+The gradient of the *summed* loss is accumulated and divided once by the divisor of all of them, so how they were cut changes
+nothing but rounding. Nothing here waits, counts or logs; ``learner.py`` drives it.
 
 Parameters are those that are trained, in float32 whatever the model computes in: a step of Adam is smaller than what bfloat16
 can tell apart. So are their gradients and moments. What is frozen goes in beside them, as the model has it.
@@ -32,7 +32,7 @@ class Gap(NamedTuple):
 
 
 class Accumulated(NamedTuple):
-    """Sums over the micro-batches of a step so far."""
+    """Sums over the micro-batches of an update so far."""
 
     gradient: Any
     """Pytree like the parameters."""
@@ -49,9 +49,10 @@ class Outcome(NamedTuple):
     grad_norm: jax.Array
     """float32 []: global norm of the mean gradient, before clipping."""
     applied: jax.Array
-    """bool []: False where there was no target, or a number was not finite; parameters and state are then unchanged."""
+    """bool []: False where there was no target, a number was not finite, or the norm above its bound; parameters and state are
+    then unchanged."""
     loss: jax.Array
-    """float32 []: mean over the targets."""
+    """float32 []: summed, over the divisor."""
     sums: Sums
     """As accumulated."""
     gap: Gap
@@ -60,12 +61,15 @@ class Outcome(NamedTuple):
 
 Objective = Callable[[Any, Any, Rows, jax.Array], tuple[jax.Array, tuple[Sums, Gap]]]
 Accumulate = Callable[[Any, Accumulated, Any, Rows, jax.Array], Accumulated]
-Update = Callable[[Any, Any, Accumulated, jax.Array], tuple[Any, Any, Accumulated, Outcome]]
+Update = Callable[[Any, Any, Accumulated, jax.Array, jax.Array], tuple[Any, Any, Accumulated, Outcome]]
+Read = Callable[[Any, Any, Rows], Tokens]
 
 
 def masters(parameters: Any) -> Any:
-    """Parameters in float32, those that are so already as they are."""
-    return jax.tree.map(lambda leaf: leaf if leaf.dtype == jnp.float32 else leaf.astype(jnp.float32), parameters)
+    """Parameters in float32: themselves where all are so already, else a copy of each, so that all may be donated."""
+    if all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(parameters)):
+        return parameters
+    return jax.tree.map(lambda leaf: jnp.copy(leaf) if leaf.dtype == jnp.float32 else leaf.astype(jnp.float32), parameters)
 
 
 def cast_like(parameters: Any, dtypes: tuple[Any, ...]) -> Any:
@@ -74,8 +78,11 @@ def cast_like(parameters: Any, dtypes: tuple[Any, ...]) -> Any:
     return jax.tree.unflatten(structure, [leaf.astype(dtype) for leaf, dtype in zip(leaves, dtypes, strict=True)])
 
 
-def make_objective(graphdef: nnx.GraphDef, dtypes: tuple[Any, ...], loss: Loss, temperature: float) -> Objective:
-    """(parameters, frozen, rows, version) -> (summed loss, what to report), for a model that maps packed rows to logits.
+def make_read(graphdef: nnx.GraphDef, dtypes: tuple[Any, ...], loss: Loss, temperature: float) -> Read:
+    """(parameters, frozen, rows) -> what the loss reads, for a model that maps packed rows to logits.
+
+    A loss that needs a critic gets ``model.values(ids, positions, segments)``, float32 [B, T]: the value of what came before
+    each token.
 
     Args:
         graphdef: of a model split into what is trained and what is frozen.
@@ -84,11 +91,11 @@ def make_objective(graphdef: nnx.GraphDef, dtypes: tuple[Any, ...], loss: Loss, 
         temperature: of the distribution that tokens were sampled from.
     """
 
-    def objective(parameters: Any, frozen: Any, rows: Rows, version: jax.Array) -> tuple[jax.Array, tuple[Sums, Gap]]:
+    def read(parameters: Any, frozen: Any, rows: Rows) -> Tokens:
         model = nnx.merge(graphdef, cast_like(parameters, dtypes), frozen)
         logits_BTV = model(rows.ids, rows.positions, rows.segments)
         logprobs_BT, entropy_BT = token_logprobs(logits_BTV, rows.ids, rows.segments, temperature)
-        tokens = Tokens(
+        return Tokens(
             logprobs=logprobs_BT,
             entropy=entropy_BT,
             mask=rows.mask,
@@ -98,13 +105,33 @@ def make_objective(graphdef: nnx.GraphDef, dtypes: tuple[Any, ...], loss: Loss, 
             behaviour=rows.logprobs,
             proximal=rows.proximal,
             reference=rows.reference,
+            values=model.values(rows.ids, rows.positions, rows.segments) if loss.needs.critic else None,
             old_values=rows.values,
             returns=rows.returns,
         )
+
+    return read
+
+
+def make_objective(read: Read, loss: Loss) -> Objective:
+    """(parameters, frozen, rows, version) -> (summed loss, what to report)."""
+
+    def objective(parameters: Any, frozen: Any, rows: Rows, version: jax.Array) -> tuple[jax.Array, tuple[Sums, Gap]]:
+        tokens = read(parameters, frozen, rows)
         summed, sums = loss(tokens)
         return summed, (sums, jax.lax.stop_gradient(_gap(tokens, rows.versions == version)))
 
     return objective
+
+
+def make_pulls(read: Read, loss: Loss) -> Callable[[Any, Any, Rows], tuple[Tokens, jax.Array]]:
+    """(parameters, frozen, rows) -> (what the loss reads, float32 [B, T]: derivative of its sum by each log-probability)."""
+
+    def pulls(parameters: Any, frozen: Any, rows: Rows) -> tuple[Tokens, jax.Array]:
+        tokens = read(parameters, frozen, rows)
+        return tokens, jax.grad(lambda logprobs_BT: loss(tokens._replace(logprobs=logprobs_BT))[0])(tokens.logprobs)
+
+    return pulls
 
 
 def make_accumulate(objective: Objective) -> Accumulate:
@@ -120,16 +147,16 @@ def make_accumulate(objective: Objective) -> Accumulate:
 
 
 def make_update(optimizer: optax.GradientTransformation) -> Update:
-    """(parameters, state, accumulated, divisor) -> (parameters, state, zeros to accumulate into, outcome).
+    """(parameters, state, accumulated, divisor, bound) -> (parameters, state, zeros to accumulate into, outcome).
 
-    State and accumulated may be donated. The parameters may not: others are reading them.
+    State and accumulated may be donated; the parameters only where nobody else reads them.
     """
 
-    def update(parameters: Any, state: Any, accumulated: Accumulated, divisor: jax.Array) -> tuple:
+    def update(parameters: Any, state: Any, accumulated: Accumulated, divisor: jax.Array, bound: jax.Array) -> tuple:
         safe = jnp.maximum(divisor, 1.0)
         gradients = jax.tree.map(lambda leaf: leaf / safe.astype(leaf.dtype), accumulated.gradient)
         norm = optax.tree.norm(gradients)
-        applied = (divisor > 0.0) & jnp.isfinite(norm) & jnp.isfinite(accumulated.loss)
+        applied = (divisor > 0.0) & jnp.isfinite(norm) & jnp.isfinite(accumulated.loss) & (norm <= bound)
         steps, new_state = optimizer.update(gradients, state, parameters)
         proposed = (optax.apply_updates(parameters, steps), new_state)
         parameters, state = jax.tree.map(lambda new, old: jnp.where(applied, new, old), proposed, (parameters, state))

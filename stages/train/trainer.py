@@ -1,43 +1,57 @@
 """The trainer: a sink that collects the groups of a step, in birth order, and gives new weights.
 
-The gradient of a micro-batch is taken as soon as its rows are there, while other groups of the same step are still being made.
-The engine calls ``add`` for each group and then ``finish``, both on a thread of their own, so blocking is right here. The
-maths is in ``step.py``, the bookkeeping in ``metrics.py``; this file only drives them.
+A step with one update streams: the gradient of a micro-batch is taken as soon as its rows are there, while other groups of the
+same step are still being made. One with several passes, several minibatches, or advantages whitened over the step is held until
+its last group is there. The engine calls ``add`` for each group and then ``finish``, both on a thread of their own, so blocking
+is right here.
 
-Who owns what: the optimizer state and the accumulator are this object's alone and are donated. Parameters are published, others
-read them while the next ones are made, so they never are. What is trained, the model itself says: its adapters, or all of it
-where it has none. Everything lies on the mesh that the model's parameters lie on. Both programs are compiled when the trainer
-opens, for the one shape there is; a batch of another shape is an error and never a compilation.
+This file only drives: arrays and programs are in ``learner.py``, the maths in ``step.py``, the bookkeeping in ``metrics.py``,
+what an update is made from in ``minibatches.py``, what becomes of a bad one in ``bad_steps.py``.
 """
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import anyio.to_thread
-import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.sharding import NamedSharding
 
-from flow import Context
-from stages.batches.rows import RowFiller, Rows, empty_rows
+from flow import Context, Freshness
+from stages.batches.rows import RowFiller, Rows
 from stages.cancellation import to_the_end
 from stages.checkpoint.store import CheckpointStore
 from stages.losses.tokens import Loss
 from stages.models.critic import ActorCritic, parted, together
-from stages.models.lora import trained
-from stages.models.mesh import mesh_of, replicated, row_sharding
+from stages.models.mesh import mesh_of
 from stages.records import Batch, Weights
+from stages.train.advice import advice
+from stages.train.bad_steps import BadSteps, bad_step_error, describe
 from stages.train.config import TrainerConfig
 from stages.train.following import FollowConfig, Following
-from stages.train.metrics import Row, StepMeter, episode_metrics, flow_metrics, gap_metrics, loss_metrics, skip_reason, warning
-from stages.train.optimizer import learning_rate, num_updates
-from stages.train.programs import Layout, programs
-from stages.train.step import Outcome, masters
+from stages.train.learner import Learner
+from stages.train.metrics import (
+    Row,
+    StepMeter,
+    Updated,
+    episode_metrics,
+    flow_metrics,
+    gap_metrics,
+    loss_metrics,
+    skip_reason,
+    update_metrics,
+    warning,
+)
+from stages.train.minibatches import Minibatch, cut, order
+from stages.train.norms import bound, no_norms, with_norm
+from stages.train.optimizer import learning_rate
+from stages.train.programs import scores_first
+from stages.train.whitening import whitened
+
+NO_VERSION = -2
+"""That no token has: after the first update of a step no token was sampled by the parameters as they are."""
 
 
 class Trainer:
@@ -51,8 +65,10 @@ class Trainer:
             adapters are trained, or all of it where there are none.
         loss: see ``stages.losses.tokens.Loss``; hashable, as functions and frozen configs are.
         config: see ``TrainerConfig``.
-        checkpoints: where to save, opened and closed with the trainer; ``None`` saves nothing.
+        checkpoints: where to save, opened and closed with the trainer; ``None`` saves nothing. Bad steps are kept beside it, in
+            ``bad-steps``.
         temperature: what the episodes are sampled at, so that both sides score one distribution; 0 (greedy) stands for 1.
+        whiten: make the advantages of a step have mean 0 and deviation 1 over its tokens, see ``whitening.py``.
         resume: go on from the latest step in ``checkpoints`` (parameters, optimizer state and step); False wants it empty.
         follow: how the reference that is published with the weights follows them; ``None`` publishes none.
         clock: seconds, for the times of a step.
@@ -69,6 +85,7 @@ class Trainer:
         checkpoints: CheckpointStore | None = None,
         *,
         temperature: float = 1.0,
+        whiten: bool = False,
         resume: bool = False,
         follow: FollowConfig | None = None,
         clock: Callable[[], float] = time.perf_counter,
@@ -77,13 +94,18 @@ class Trainer:
         self._loss = loss
         self._config = config
         self._temperature = temperature
+        self._whiten = whiten
         self._checkpoints = checkpoints
+        beside = None if checkpoints is None else checkpoints.folder.with_name("bad-steps")
+        self._bad_steps = None if beside is None else BadSteps(beside, config.max_bad_steps)
         self._resume = resume
         self._follow = follow
         self._clock = clock
         self._stack = contextlib.ExitStack()
         self._schedule = learning_rate(config)
-        self._step = self._saved_step = self._num_skipped = self._num_compilations = 0
+        self._held = config.max_updates > 1 or whiten
+        self._step = self._saved_step = self._num_skipped = 0
+        self._between_steps = True
         _check_rows(config, model)
 
     async def __aenter__(self) -> Self:
@@ -96,6 +118,10 @@ class Trainer:
         # A run that is being cancelled still keeps the weights it paid for.
         await to_the_end(anyio.to_thread.run_sync(self.close))
 
+    def advice(self, freshness: Freshness | None) -> Iterator[str]:
+        """What ``build`` is to warn of; see ``advice.py``."""
+        return advice(self._config, self._loss, self._whiten, freshness)
+
     def open(self) -> None:
         """Initialise, restore where asked, compile. What ``async with`` does, for callers without an event loop.
 
@@ -104,46 +130,33 @@ class Trainer:
         """
         if isinstance(self._model, ActorCritic):
             self._model.begin()
-        graphdef, parameters, frozen = nnx.split(self._model, trained(self._model), nnx.Param)
-        self._mesh = mesh_of((parameters, frozen))
-        self._published, self._frozen = self._on_mesh(parameters), self._on_mesh(frozen)
-        layouts = Layout.of(self._published, self._mesh), Layout.of(self._frozen, self._mesh)
-        with jax.set_mesh(self._mesh):
-            made = programs(graphdef, *layouts, self._loss, self._config, self._temperature)
-            self._parameters = masters(self._published)
-            self._state = made.init(self._parameters)
-        self._publish = made.publish
-        policy, _ = parted(self._model, self._published)
+        self._learner = Learner(self._model, self._loss, self._config, self._temperature)
+        policy, _ = parted(self._model, self._learner.published)
         self._following = None if self._follow is None else Following(self._follow, policy)
+        self._norms = no_norms()
         with contextlib.ExitStack() as stack:
             if self._checkpoints is not None:
                 stack.enter_context(self._checkpoints)
                 self._restore(self._checkpoints)
-            rows = self._spread(empty_rows(self._config.rows_per_microbatch, self._config.row_length, self._loss.needs.arrays))
-            self._accumulated = jax.tree.map(
-                lambda leaf: jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding), made.accumulated
-            )
-            # Compiled ahead: such a program refuses another shape, so that nothing can compile later without notice.
-            with jax.set_mesh(self._mesh):
-                sums = self._accumulated
-                self._accumulate = self._compiled(made.accumulate, self._parameters, sums, self._frozen, rows, np.int32(0))
-                self._update = self._compiled(made.update, self._parameters, self._state, sums, np.float32(0))
+            self._learner.compile()
+            self._schedule(0)  # compiles what it is made of
             self._stack = stack.pop_all()
-        self._filler = RowFiller(self._config.rows_per_microbatch, self._config.row_length, self._loss.needs.arrays)
         self._version = 0
-        self._meter = StepMeter()
+        self._begin()
         self._since = self._clock()
 
     def close(self) -> None:
         """Write the parameters back into the model and save the last complete step, if that was not done. Harmless twice.
+
+        A trainer that stopped between two updates of one step has no complete step that is not saved: it saves nothing.
 
         Raises:
             OSError: a save failed.
         """
         stack, self._stack = self._stack.pop_all(), contextlib.ExitStack()
         with stack:
-            nnx.update(self._model, self._published)
-            if self._step > self._saved_step:
+            nnx.update(self._model, self._learner.published)
+            if self._step > self._saved_step and self._between_steps:
                 self._save()
 
     @property
@@ -157,11 +170,11 @@ class Trainer:
 
         Adapters only, where the model has some: the rest stays what it was. A critic's are apart from the policy's.
         """
-        policy, critic = parted(self._model, self._published)
+        policy, critic = parted(self._model, self._learner.published)
         return Weights(policy, critic, None if self._following is None else self._following.published)
 
     def add(self, batch: Batch, context: Context) -> None:
-        """Take in one batch, and the gradient of each micro-batch that is now full.
+        """Take in one batch, and the gradient of each micro-batch that is now full, where the step streams.
 
         Args:
             batch: in birth order.
@@ -170,95 +183,153 @@ class Trainer:
         Raises:
             ValueError: a unit of the batch is longer than a row.
         """
-        full = self._filler.add(batch.units)
         self._meter.add(batch, context.lag)
-        for rows in full:
-            self._take_gradient(rows, context)
+        self._arrived.batches.append(batch)
+        if not self._held:
+            self._stream(self._filler.add(batch.units), context)
 
     def finish(self, context: Context) -> Weights:
         """Update the parameters with what was added since the last time, report the step, and save where it is due.
 
-        A step without a target, or with a number that is not finite, changes nothing: it is counted and reported as skipped.
+        An update without a target, with a number that is not finite, or with a gradient norm above its bound changes nothing:
+        it is counted and reported as skipped, and kept on disk unless it had no target.
 
         Raises:
-            OSError: an earlier save failed.
+            BadStepError: an update was bad, and ``on_bad_step`` is "stop".
+            OSError: an earlier save failed, or a bad step could not be saved.
         """
-        for rows in self._filler.flush():
-            self._take_gradient(rows, context)
-        meter, self._meter = self._meter, StepMeter()
-        begun = self._clock()
-        with context.span("update", step=self._step + 1):
-            outcome = self._apply(meter)
-        updated = self._clock()
+        meter = self._meter
+        if self._held:
+            self._train_held(context)
+        else:
+            self._stream(self._filler.flush(), context)
+            self._update(0, self._arrived, self._version, context)
+        self._learner.publish()
+        self._between_steps = True
         self._step += 1
         self._version += 1
         if self._following is not None:
-            self._following.advance(self._step, self.weights.parameters, parted(self._model, self._parameters)[0])
+            masters, _ = parted(self._model, self._learner.parameters)
+            self._following.advance(self._step, self.weights.parameters, masters)
+        self._begin()
+        begun = self._clock()
         self._save_if_due(context)
         now = self._clock()
-        context.report(self._row(meter, outcome, update_s=updated - begun, save_s=now - updated, step_s=now - self._since))
+        context.report(self._row(meter, save_s=now - begun, step_s=now - self._since))
         self._since = now
         return self.weights
 
-    def _compiled(self, jitted: Any, *arguments: Any) -> Callable[..., Any]:
-        self._num_compilations += 1
-        return jitted.lower(*arguments).compile()
+    def _begin(self) -> None:
+        self._meter, self._arrived = StepMeter(), Minibatch()
+        self._filler = self._new_filler()
 
-    def _take_gradient(self, rows: Rows, context: Context) -> None:
+    def _new_filler(self) -> RowFiller:
+        return RowFiller(self._config.shapes, self._loss.needs.arrays)
+
+    def _stream(self, blocks: Sequence[Rows], context: Context) -> None:
+        for rows in blocks:
+            self._arrived.rows.append(rows)
+            self._take_gradient(rows, self._version, context)
+
+    def _train_held(self, context: Context) -> None:
+        batches = whitened(self._arrived.batches) if self._whiten else self._arrived.batches
+        parts = [self._packed(part) for part in cut(batches, self._config.num_minibatches)]
+        if scores_first(self._config, self._loss):
+            self._score(parts, context)
+        version = self._version
+        for epoch in range(self._config.num_epochs):
+            for number in order(self._config.seed, self._step + 1, epoch, len(parts)):
+                for rows in parts[number].rows:
+                    self._take_gradient(rows, version, context)
+                self._update(number, parts[number], version, context)
+                version = NO_VERSION
+
+    def _packed(self, batches: list[Batch]) -> Minibatch:
+        filler = self._new_filler()
+        rows = [block for batch in batches for block in filler.add(batch.units)]
+        return Minibatch(batches, rows + filler.flush())
+
+    def _score(self, parts: Sequence[Minibatch], context: Context) -> None:
+        """Give all rows of a step the log-probabilities of its first parameters: what every pass compares with."""
+        begun = self._clock()
+        apart, count = 0.0, 0
+        with context.span("proximal", step=self._step + 1):
+            for part in parts:
+                for at, rows in enumerate(part.rows):
+                    proximal = self._learner.logprobs(rows)
+                    part.rows[at] = rows._replace(proximal=proximal)
+                    apart += float(np.abs(proximal - rows.logprobs)[rows.mask].sum(dtype=np.float64))
+                    count += int(rows.mask.sum())
+        self._meter.proximal_gap = apart / count if count else None
+        self._meter.proximal_s += self._clock() - begun
+
+    def _take_gradient(self, rows: Rows, version: int, context: Context) -> None:
         begun = self._clock()
         with context.span("gradient", step=self._step + 1, targets=int(rows.mask.sum())):
-            # Waited for: the span then is the work, and no more than one micro-batch is ever in flight.
-            version = np.int32(self._version)
-            self._accumulated = jax.block_until_ready(
-                self._accumulate(self._parameters, self._accumulated, self._frozen, self._spread(rows), version)
-            )
+            self._learner.accumulate(rows, version)
         self._meter.gradient_s += self._clock() - begun
         self._meter.num_microbatches += 1
+        self._meter.num_gradient_tokens += int((rows.segments > 0).sum())
 
-    def _apply(self, meter: StepMeter) -> Outcome:
-        divisor = np.float32(meter.divisor if meter.num_targets else 0)
-        self._parameters, self._state, self._accumulated, outcome = self._update(
-            self._parameters, self._state, self._accumulated, divisor
+    def _update(self, number: int, minibatch: Minibatch, version: int, context: Context) -> None:
+        begun = self._clock()
+        most = bound(self._norms, self._config)
+        with context.span("update", step=self._step + 1):
+            outcome = self._learner.update(minibatch.divisor, most)
+        norm, loss = float(outcome.grad_norm), float(outcome.loss)
+        updated = Updated(
+            minibatch=number,
+            num_targets=minibatch.num_targets,
+            divisor=minibatch.divisor,
+            loss=loss,
+            grad_norm=norm,
+            sums={name: float(value) for name, value in outcome.sums.items()},
+            gap=outcome.gap,
+            reason=skip_reason(minibatch.num_targets, bool(outcome.applied), norm, loss),
         )
-        self._set_published()
-        return jax.device_get(outcome)
+        self._meter.updates.append(updated)
+        if updated.reason is None:
+            self._between_steps = False
+        elif updated.reason != "no_targets":
+            self._keep_bad(updated, minibatch, most, version)
+        if minibatch.num_targets:
+            self._norms = with_norm(self._norms, norm)
+        self._meter.update_s += self._clock() - begun
 
-    def _set_published(self) -> None:
-        self._published = self._parameters if self._publish is None else self._publish(self._parameters)
+    def _keep_bad(self, updated: Updated, minibatch: Minibatch, most: float, version: int) -> None:
+        step, folder = self._step + 1, None
+        if self._bad_steps is not None:
+            facts = describe(step, updated, most, version, self._temperature, self._config, self._loss)
+            # Nothing was applied, so these are the parameters that the gradient is of.
+            folder = self._bad_steps.save(minibatch, self._learner.publish(), facts)
+        if self._config.on_bad_step == "stop":
+            raise bad_step_error(step, updated, most, folder)
 
-    def _on_mesh(self, parameters: Any) -> Any:
-        """Parameters where they lie, those that lie on no mesh on every device."""
-        everywhere = replicated(self._mesh)
-        return jax.tree.map(
-            lambda leaf: leaf if isinstance(leaf.sharding, NamedSharding) else jax.device_put(leaf, everywhere), parameters
-        )
-
-    def _spread(self, rows: Rows) -> Any:
-        return jax.device_put(rows, row_sharding(self._mesh))
-
-    def _row(self, meter: StepMeter, outcome: Outcome, *, update_s: float, save_s: float, step_s: float) -> Row:
-        applied = bool(outcome.applied)
-        rate = float(self._schedule(num_updates(self._state) - 1)) if applied else None
-        self._num_skipped += not applied
+    def _row(self, meter: StepMeter, *, save_s: float, step_s: float) -> Row:
+        changes = update_metrics(meter.updates)
+        rate = float(self._schedule(self._learner.num_updates - 1)) if changes["updates"] else None
+        self._num_skipped += len(meter.updates) - int(changes["updates"] or 0)
+        busy_s = meter.gradient_s + meter.proximal_s + meter.update_s + save_s
         row: Row = {
             "step": self._step,
-            "loss": float(outcome.loss) if meter.num_targets else None,
-            "grad_norm": float(outcome.grad_norm) if meter.num_targets else None,
-            "learning_rate": rate,
-            "skipped": skip_reason(meter.num_targets, applied),
+            **changes,
             "skipped_total": self._num_skipped,
+            "epochs": self._config.num_epochs,
+            "learning_rate": rate,
             **episode_metrics(meter.episodes),
-            **flow_metrics(meter, applied),
-            **loss_metrics(outcome.sums, meter.num_targets),
-            **gap_metrics(outcome.gap),
+            **flow_metrics(meter),
+            **loss_metrics(meter.updates),
+            **gap_metrics(meter.updates),
+            "proximal_gap": meter.proximal_gap,
             "step_s": step_s,
             "gradient_s": meter.gradient_s,
-            "update_s": update_s,
+            "proximal_s": meter.proximal_s,
+            "update_s": meter.update_s,
             "save_s": save_s,
-            "wait_s": step_s - meter.gradient_s - update_s - save_s,
+            "wait_s": step_s - busy_s,
             "tokens_per_second": meter.num_tokens / step_s,
-            "gradient_tokens_per_second": meter.num_tokens / meter.gradient_s if meter.gradient_s else None,
-            "compilations": self._num_compilations,
+            "gradient_tokens_per_second": meter.num_gradient_tokens / meter.gradient_s if meter.gradient_s else None,
+            "compilations": self._learner.num_compilations,
         }
         row["warning"] = warning(row, self._config.no_signal_warning)
         return row
@@ -271,23 +342,21 @@ class Trainer:
 
     def _save(self) -> None:
         if self._checkpoints is not None:
-            self._checkpoints.save(self._step, self.weights.parameters, self._optimizer)
+            self._checkpoints.save(self._step, self.weights.parameters, self._beside(self._learner.saved))
             self._saved_step = self._step
 
-    @property
-    def _optimizer(self) -> Any:
+    def _beside(self, learner: dict[str, Any]) -> dict[str, Any]:
         """What a run needs beside the policy's weights to go on.
 
-        With weights of another type than float32, those too; else a critic's weights; and a reference that follows.
+        A critic's weights too, unless the float32 ones of policy and critic are there; and a reference that follows.
         """
-        critic = self.weights.critic if self._publish is None else None
+        meters = {"norms": self._norms, "skipped": np.int32(self._num_skipped)}
         parts = {
-            "parameters": None if self._publish is None else self._parameters,
-            "critic": critic,
+            "critic": self.weights.critic if "parameters" not in learner else None,
             "reference": None if self._following is None else self._following.state,
         }
         beside = {name: part for name, part in parts.items() if part is not None}
-        return {"state": self._state, **beside} if beside else self._state
+        return learner | self._learner.on_every_device(meters) | beside
 
     def _restore(self, checkpoints: CheckpointStore) -> None:
         latest = checkpoints.latest()
@@ -298,23 +367,23 @@ class Trainer:
                 f"{checkpoints.folder}: expected no checkpoints of another run, got step {latest}; "
                 "choose another run name, or pass resume=True to go on from it"
             )
-        wanted = self._optimizer
-        saved: Any = checkpoints.restore(self.weights.parameters, wanted)
-        beside = saved.optimizer if isinstance(wanted, dict) else {"state": saved.optimizer}
-        self._state = beside["state"]
-        self._parameters = beside["parameters"] if "parameters" in beside else together(saved.parameters, beside.get("critic"))
+        saved: Any = checkpoints.restore(self.weights.parameters, self._beside(self._learner.saved_like))
+        beside = saved.optimizer
+        whole = beside["parameters"] if "parameters" in beside else together(saved.parameters, beside.get("critic"))
+        self._learner.restore(whole, beside["state"])
+        self._norms, self._num_skipped = np.asarray(beside["norms"]), int(beside["skipped"])
         if self._following is not None:
             self._following.restore(beside["reference"])
-        self._set_published()
         self._step = self._saved_step = saved.step
 
 
 def _check_rows(config: TrainerConfig, model: nnx.Module) -> None:
     mesh = mesh_of(nnx.state(model, nnx.Param))
     shares = mesh.shape["data"] * mesh.shape["fsdp"]
-    if config.rows_per_microbatch % shares:
+    uneven = [rows for rows, _ in config.shapes if rows % shares]
+    if uneven:
         raise ValueError(
             f"expected rows_per_microbatch to be a multiple of {shares}, the devices that share the rows on a mesh of "
-            f"data={mesh.shape['data']} times fsdp={mesh.shape['fsdp']}; got {config.rows_per_microbatch}, in the config of "
-            "Trainer; change either"
+            f"data={mesh.shape['data']} times fsdp={mesh.shape['fsdp']}, its parts by split_last too; got micro-batches of "
+            f"{' and '.join(map(str, uneven))} rows, in the config of Trainer; change either"
         )

@@ -200,6 +200,28 @@ def test_a_patience_that_overrules_the_weights_of_a_merge_is_told():
     ]
 
 
+class Advised(Train):
+    def advice(self, freshness: Freshness | None) -> list[str]:
+        return [] if freshness == Freshness(0) else [f"{freshness}; set max_lag=0"]
+
+
+class Doubting:
+    def __call__(self, value: Gathered[int], context: Context) -> Gathered[int]:
+        return value
+
+    def advice(self, freshness: Freshness | None) -> list[str]:
+        return [f"doubts with {freshness}", "and once more"]
+
+
+def test_what_a_stage_says_of_the_graph_it_is_in_is_a_warning():
+    """A sink hears the freshness of its feedback edge, whoever else None; one with nothing to say is quiet."""
+    doubts = ["g.grade (HERE): doubts with None", "g.grade (HERE): and once more"]
+    for max_lag, said in ((0, []), (2, [f"g.sink (HERE): {Freshness(2)}; set max_lag=0"])):
+        told = warnings(loop(max_lag).replace("grade", Doubting()).replace("sink", Advised()))
+        assert told == doubts + said
+    assert warnings(loop(None).replace("sink", Advised()))[-1] == "g.sink (HERE): None; set max_lag=0"
+
+
 def test_warnings_reach_the_logger_once_a_line_each(caplog):
     graph = joined(weights={"often": 20}, patience=8)
     plan = graph.build()

@@ -44,6 +44,20 @@ def test_metrics_have_one_row_a_step_in_order(finished: Path) -> None:
     assert [row["step"] for row in rows if row["phase"] == "warm_start"] == list(range(1, 31))
 
 
+def test_what_was_drawn_is_what_was_trained_and_what_ended_otherwise(finished: Path, summary: Mapping[str, Any]) -> None:
+    """In the summary, and as far as it goes in the rows of the steps."""
+    (told,) = summary["sources"].values()
+    assert list(summary["sources"]) == ["arithmetic"]
+    assert told["drawn"] == summary["stages"]["prompts"]["emitted"] == sum(told["ends"].values())
+    assert told["trained"] + told["ends"].get("silent", 0) == 12
+    assert told["episodes"] == summary["episodes"]
+    rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    of_rl = [row for row in rows if row["phase"] == "rl"]
+    for name in ("trained", "silent"):
+        assert sum(row[f"{name}/arithmetic"] for row in of_rl) == told["ends"].get(name, 0)
+    assert sum(row["drawn/arithmetic"] for row in of_rl) <= told["drawn"]
+
+
 def test_transcripts_agree_with_the_summary(finished: Path, summary: Mapping[str, Any]) -> None:
     rows = [json.loads(line) for line in (finished / "episodes.jsonl").read_text().splitlines()]
     of_rl = [row for row in rows if row["phase"] == "rl"]

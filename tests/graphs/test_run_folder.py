@@ -1,10 +1,12 @@
 """Where a run writes: a folder that is its own."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from graphs.run_folder import RunFolder
+from stages.records import Batch, EpisodeRow, Status, Task
 
 
 def test_of_two_runs_that_found_a_folder_empty_one_gets_it(tmp_path: Path) -> None:
@@ -17,3 +19,23 @@ def test_of_two_runs_that_found_a_folder_empty_one_gets_it(tmp_path: Path) -> No
     assert (tmp_path / "run" / "metrics.jsonl").read_text().count("\n") == 1
     with pytest.raises(FileExistsError, match="which has files in it; choose another"):
         RunFolder(tmp_path / "run")
+
+
+def test_the_row_of_a_step_waits_until_it_can_say_what_became_of_its_tasks_and_is_written_whatever_comes(
+    tmp_path: Path,
+) -> None:
+    task, batch = (
+        Task("1", "?", source="sums"),
+        Batch(0, (), 1.0, (EpisodeRow(Status.FINISHED, 1.0, 2, 1, 0.1, source="sums"),)),
+    )
+    with RunFolder(tmp_path / "run") as folder:
+        folder.begin("phase")
+        folder.outcomes.drawn("prompts", [task, task])
+        folder.reported("trainer", {"step": 1, "skipped": None})
+        folder.reported("other", {"evaluated": 3})
+        folder.outcomes.ended("trainer", [batch], None)
+        folder.reported("trainer", {"step": 2, "skipped": None})  # and then it ends, before the step is complete
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [(row.get("step"), row.get("drawn/sums"), row.get("silent/sums")) for row in rows] == [
+        (None, None, None), (1, 2, 1), (2, None, None),
+    ]  # fmt: skip

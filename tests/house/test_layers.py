@@ -31,6 +31,7 @@ ALLOWED = {
     ("rollout", "models"): "the engine runs the model",
     ("scoring", "batches"): "a group is packed into rows to be scored",
     ("scoring", "models"): "the model that scores",
+    ("train", "advantages"): "the trainer alone has the whole step that advantages are whitened over",
     ("train", "batches"): "the step takes the micro-batches that the packer cuts",
     ("train", "checkpoint"): "the trainer saves its arrays",
     ("train", "losses"): "the step differentiates a loss",

@@ -23,6 +23,7 @@ INFRASTRUCTURE = {
     "parts.py",
     "pretrained_parts.py",
     "program.py",
+    "replay.py",
     "run_folder.py",
     "saved.py",
     "starting.py",

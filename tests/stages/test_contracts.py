@@ -67,6 +67,7 @@ def test_shuffled_rewards_keep_their_contract():
 def test_advantages_keep_their_contract():
     check_stage(Advantages(), groups(), examples=15)
     check_stage(Advantages(AdvantagesConfig(filter_no_signal=True)), groups(), examples=15)
+    check_stage(Advantages(AdvantagesConfig(rule="turns", overlong="mask")), groups(), examples=15)
 
 
 def test_packing_keeps_its_contract():

@@ -7,13 +7,14 @@ continuous actions: give ``make`` an environment whose wrapper makes them discre
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from stages.envs.adapters.key import seed_of
 from stages.envs.adapters.spoken import spoken
 from stages.envs.adapters.toy_text import TOY_TEXT, Describe, Words
 from stages.envs.adapters.turns import InvalidActions, named_action
-from stages.envs.custom import CustomEnv, cut, over
+from stages.envs.custom import CustomEnv, cut, earned, over
 from stages.envs.environment import Reply
 from stages.packages import optional_package
 from stages.records import Message, Task
@@ -23,7 +24,7 @@ OPENING = "{prompt}\n\n{observation}\n\nAnswer with one of: {actions}."
 
 
 class GymnasiumEnv(CustomEnv):
-    """One episode of an environment. The sum of its rewards is the score's part ``reward``."""
+    """One episode of an environment. Each turn has its reward, and their sum is the score's part ``reward``."""
 
     def __init__(
         self,
@@ -68,18 +69,20 @@ class GymnasiumEnv(CustomEnv):
         text = self._opening.format(prompt=task.prompt, observation=observation, actions=", ".join(self._actions))
         return bounded(text.strip(), self._max_chars)
 
-    def step(self, message: Message) -> Reply | str:
+    def step(self, message: Message) -> Reply:
         """See ``Environment.step``. The last observation is in the reply, whoever ended the episode."""
         action = None if message.calls else named_action(message.content, self._actions)
         if action is None:
-            return self._invalid.refuse(message, f"one of {', '.join(self._actions)}", self._max_chars)
+            refused = self._invalid.refuse(message, f"one of {', '.join(self._actions)}", self._max_chars)
+            return msgspec.structs.replace(refused, reward=0.0)
         self._invalid.accept()
-        observation, reward, terminated, truncated, _ = self._env.step(action)
-        self._reward += float(reward)
+        observation, given, terminated, truncated, _ = self._env.step(action)
+        reward = float(given)
+        self._reward += reward
         text = bounded(self._describe(self._env.unwrapped, observation), self._max_chars)
         if terminated:
-            return over(text)
-        return cut("cut by the environment's own limit", text) if truncated else text
+            return over(text, reward)
+        return cut("cut by the environment's own limit", text, reward) if truncated else earned(reward, text)
 
     def score(self) -> float:
         """See ``Environment.score``."""

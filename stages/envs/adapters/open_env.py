@@ -35,7 +35,8 @@ class OpenEnvError(RuntimeError):
 class OpenEnv:
     """One session.
 
-    The score's part ``reward`` is the sum of the rewards that the server gave; there is no score where it gave none.
+    A turn has the reward that the server gave for it. Their sum is the score's part ``reward``; there is no score where it gave
+    none.
     """
 
     def __init__(
@@ -113,14 +114,15 @@ class OpenEnv:
 
     def _read(self, answer: Mapping[str, Any]) -> Reply:
         observation = answer["observation"]
-        if answer["reward"] is not None:
-            self._rewards.append(float(answer["reward"]))
+        reward = None if answer["reward"] is None else float(answer["reward"])
+        if reward is not None:
+            self._rewards.append(reward)
         replies = (Message("user", bounded(self._describe(observation), self._max_chars)),)
         if not answer["done"]:
-            return Reply(replies)
+            return Reply(replies, reward=reward)
         if observation.get("truncated") or answer.get("metadata", {}).get("truncated"):
-            return Reply(replies, Status.TRUNCATED_TURNS, "cut by the environment's own limit")
-        return Reply(replies, Status.FINISHED)
+            return Reply(replies, Status.TRUNCATED_TURNS, "cut by the environment's own limit", reward)
+        return Reply(replies, Status.FINISHED, reward=reward)
 
     async def _begin(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Open a session; the server's answer to the reset, or the last refusal of one that stayed full."""

@@ -27,13 +27,21 @@ def episode(reward: float | None, status: Status = Status.FINISHED, sampled: int
     )
 
 
+def first(group: Group) -> list[float]:
+    """The advantage of the first sampled token of each member, 0 where there is none."""
+    pairs = zip(group.advantages, group.episodes, strict=True)
+    return [float(array[episode.mask][0]) if episode.mask.any() else 0.0 for array, episode in pairs]
+
+
 def run(stage: Advantages, *episodes: Episode) -> Group | Filtered:
     return asyncio.run(stage(Group(5, episodes), context=None))
 
 
 def test_each_member_gets_its_advantage():
     group = run(Advantages(), episode(1.0), episode(0.0))
-    assert group.advantages.tolist() == [1.0, -1.0]
+    assert first(group) == [1.0, -1.0]
+    assert [array.tolist() for array in group.advantages] == [[0.0, 1.0, 1.0], [0.0, -1.0, -1.0]]
+    assert group.live == (True, True)
     assert group.birth == 5
 
 
@@ -46,18 +54,19 @@ def test_members_without_reward_failed_or_silent_take_no_part():
         episode(0.0, sampled=0),
         episode(0.0, Status.TRUNCATED_TURNS),
     )
-    assert group.advantages.tolist() == [1.0, 0.0, 0.0, -1.0]
+    assert first(group) == [1.0, 0.0, 0.0, -1.0]
+    assert group.live == (True, False, False, True)
 
 
 def test_rewards_can_be_centred_only():
-    assert run(Advantages(AdvantagesConfig(scale=False)), episode(3.0), episode(0.0)).advantages.tolist() == [1.5, -1.5]
+    assert first(run(Advantages(AdvantagesConfig(scale=False)), episode(3.0), episode(0.0))) == [1.5, -1.5]
 
 
 def test_groups_without_signal_pass_or_are_filtered_as_configured():
     """S72: constant, varied, constant: one is left, also when each comes alone."""
     groups = [(1.0, 1.0), (1.0, 0.0), (0.0, 0.0)]
     passing = [run(Advantages(), *map(episode, rewards)) for rewards in groups]
-    assert [group.advantages.any() for group in passing] == [False, True, False]
+    assert [any(first(group)) for group in passing] == [False, True, False]
     stage = Advantages(AdvantagesConfig(filter_no_signal=True))
     kept = [run(stage, *map(episode, rewards)) for rewards in groups]
     assert [isinstance(out, Filtered) for out in kept] == [True, False, True]

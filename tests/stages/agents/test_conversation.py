@@ -85,6 +85,14 @@ def test_swapped_replies_reach_the_policy_in_call_order():
     assert "<|tool|>one<|tool|>two<|assistant|>" in CHAT.decode(transcript.ids())
 
 
+def test_what_a_turn_earned_stands_in_the_turn():
+    """``None`` where the environment said nothing of it, also of the turn it was not asked about."""
+    turn = CHAT.write(Message("assistant", "6"))
+    env = Replying(Reply((NOTE,), reward=0.5), Reply((NOTE,)), Reply(end=Status.FINISHED, reward=-1.0))
+    _, transcript = converse(ModelAgent(), turn, env)
+    assert [turn.reward for turn in transcript.turns] == [0.5, None, -1.0]
+
+
 def test_an_agent_without_tools_takes_a_call_for_text():
     turn = CHAT.write(Message("assistant", "", (ToolCall("", "calculator", {"expression": "1"}),)))
     env = Replying(Reply((Message("user", "go on"),)), Reply(end=Status.FINISHED))

@@ -71,6 +71,9 @@ def test_an_opening(opening, expected):
         (None, "expected a Reply, got NoneType"),
         (Reply((), "finished"), "expected an end of Status.FINISHED, Status.TRUNCATED_TURNS or None, got 'finished'"),
         (Reply((A, B), None, 5), "expected a reason of one line or None, got int"),
+        (Reply((A, B), reward=np.float32(0.5)), None),
+        (Reply((A, B), reward=float("nan")), "expected a finite number in the reward of a turn, got nan"),
+        (Reply((), Status.FINISHED, reward="1"), "expected a finite number in the reward of a turn, got 1"),
         (Reply(message for message in (A, B)), "expected a tuple of messages, got generator"),
         (Reply((Message("tool", "1", call_id=5), B)), "expected the id of a call, got int"),
         (Reply((A, B, Message("tool", "3", call_id="c"))), "expected one tool message for each of the calls "

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from stages.envs.custom import CustomEnv, cut, hosted, over
+from stages.envs.custom import CustomEnv, cut, earned, hosted, over
 from stages.envs.environment import Opening, Reply
 from stages.envs.home_thread import HomeThread
 from stages.envs.task_env import TaskEnv
@@ -83,6 +83,15 @@ def test_coroutine_functions_and_records_pass_as_they_are():
     assert play(Plain(cut("too late", "night falls")))[1] == Reply(
         (Message("user", "night falls"),), Status.TRUNCATED_TURNS, "too late"
     )
+
+
+def test_a_turn_may_earn_something_whether_the_episode_goes_on_or_not():
+    call = Message("assistant", "", (ToolCall("a", "weather", {}),))
+    assert play(Plain(earned(0.5, "on")))[1] == Reply((Message("user", "on"),), reward=0.5)
+    assert play(Plain(over(reward=1.0)))[1] == Reply((), Status.FINISHED, reward=1.0)
+    assert play(Plain(cut("too late", reward=-1.0)))[1] == Reply((), Status.TRUNCATED_TURNS, "too late", -1.0)
+    unanswered = play(Plain(earned(0.5, "on")), call)[1]
+    assert ([message.role for message in unanswered.messages], unanswered.reward) == (["tool", "user"], 0.5)
 
 
 def test_an_environment_of_the_protocol_is_left_alone():

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from stages.envs.custom import CustomEnv, over
+from stages.envs.custom import CustomEnv, earned, over
 from stages.envs.environment import Opening, Reply
 from stages.envs.process_env import ProcessEnv
 from stages.envs.task_env import TaskEnv
@@ -58,6 +58,11 @@ class GoesOn(Echo):
     def step(self, message):
         self.left -= 1
         return over() if self.left == 2 else "on"
+
+
+class Priceless(Echo):
+    def step(self, message):
+        return earned(float("nan"), "on")
 
 
 class Infinite(Echo):
@@ -139,6 +144,7 @@ def test_sound_environments_pass(make):
         (Hangs, "returns", "nothing"),
         (Empty, "opening", "none"),
         (Silent, "replies", "answers to"),
+        (Priceless, "replies", "nan"),
         (GoesOn, "over", "an answer, as if it went on"),
         (Infinite, "score", "inf"),
         pytest.param(Blocks, "blocks", "ms, in each of 3 episodes", marks=pytest.mark.slow),

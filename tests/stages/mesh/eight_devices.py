@@ -16,7 +16,7 @@ from flax import nnx
 
 from flow import testing
 from stages.batches.pack import make_batch
-from stages.losses.policy import ClippedPolicyLoss
+from stages.losses.policy import PolicyLoss
 from stages.models.cache import empty_cache
 from stages.models.config import ExpertsConfig, ModelConfig
 from stages.models.logprobs import token_logprobs
@@ -145,7 +145,7 @@ def step(model: Transformer) -> tuple[dict[str, Any], Trainer]:
     context = testing.context(node="trainer", report=rows.append)
     # An epsilon that does not let Adam blow rounding of tiny gradients up to whole steps.
     config = TrainerConfig(row_length=LENGTH, rows_per_microbatch=4, learning_rate=0.01, epsilon=1e-3)
-    trainer = Trainer(model, ClippedPolicyLoss(), config)
+    trainer = Trainer(model, PolicyLoss(), config)
     trainer.open()
     trainer.add(batch(), context)
     trainer.finish(context)
@@ -170,7 +170,7 @@ def training() -> dict[str, Any]:
     row, alone = step(Transformer(DENSE, nnx.Rngs(0)))
     model, _ = on(DENSE, (2, 2, 1), jax.devices()[:4])
     spread_row, trainer = step(model)
-    moments = [leaf for leaf in jax.tree.leaves(trainer._state) if leaf.ndim > 1]
+    moments = [leaf for leaf in jax.tree.leaves(trainer._learner.state) if leaf.ndim > 1]
     published = trainer.weights
 
     async def load(engine: Engine) -> Any:
@@ -217,7 +217,7 @@ def facts() -> dict[str, Any]:
     refusals = []
     for work in (
         lambda: make_mesh(mesh_config((2, 2, 3))),
-        lambda: Trainer(described, ClippedPolicyLoss(), TrainerConfig(row_length=LENGTH, rows_per_microbatch=6)),
+        lambda: Trainer(described, PolicyLoss(), TrainerConfig(row_length=LENGTH, rows_per_microbatch=6)),
     ):
         try:
             work()

@@ -12,7 +12,7 @@ from flax import nnx
 
 from flow import testing
 from stages.batches.pack import make_batch
-from stages.losses.policy import ClippedPolicyLoss
+from stages.losses.policy import PolicyLoss
 from stages.models.config import ModelConfig
 from stages.models.critic import ActorCritic
 from stages.models.lora import LoraConfig, add_lora, trained, without_adapters
@@ -121,7 +121,7 @@ def test_a_reference_of_the_policy_itself_agrees_with_the_trainer_on_the_same_sh
                  e.reference[r.start : r.stop], e.versions[r.start : r.stop]),)
         for e in episodes for r in e.rows or (Row(0, len(e.ids)),)
     ]  # fmt: skip
-    trainer = Trainer(model, ClippedPolicyLoss(), TrainerConfig(row_length=LENGTH, rows_per_microbatch=2))
+    trainer = Trainer(model, PolicyLoss(), TrainerConfig(row_length=LENGTH, rows_per_microbatch=2))
     trainer.open()
     context = testing.context(node="trainer", report=rows.append)
     trainer.add(make_batch(0, segments), context)

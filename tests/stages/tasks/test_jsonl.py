@@ -18,10 +18,10 @@ def test_rows_become_tasks(tmp_path):
         tmp_path / "sums.jsonl",
         {"id": "a", "prompt": "1+1", "answer": "2", "extra": {"level": 1}},
         "\n",
-        {"id": "b", "prompt": "é", "source": "other"},
+        {"id": "b", "prompt": "é", "source": "other", "difficulty": "hard"},
     )
     tasks = JsonlTasks(path)
-    assert list(tasks) == [Task("a", "1+1", "2", "sums", {"level": 1}), Task("b", "é", None, "other")]
+    assert list(tasks) == [Task("a", "1+1", "2", "sums", {"level": 1}), Task("b", "é", None, "other", {}, "hard")]
     assert (len(tasks), tasks[1].id) == (2, "b")
 
 
@@ -43,7 +43,7 @@ def test_every_broken_row_is_told_at_once_with_its_number_and_field(tmp_path):
     head, *rows, remedy = str(refused.value).splitlines()
     assert head == (
         "expected rows that are JSON objects with the fields id, prompt, answer (optional), source (optional), "
-        f"extra (optional); got 7 that are not, in {path}:"
+        f"extra (optional), difficulty (optional); got 7 that are not, in {path}:"
     )
     assert [row.split(":")[0] for row in rows] == [f"  row {n}" for n in (2, 3, 4, 5, 6, 7, 8)]
     assert rows[1] == '  row 3: Expected `str`, got `int` - at `$.prompt`; got {"id": "c", "prompt": 3}'

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.records import Task
-from stages.tasks.source import Tasks, epoch_order
+from stages.tasks.source import Tasks, epoch_order, stretched_order
 
 SIX = [Task(str(i), f"{i}?") for i in range(6)]
 
@@ -73,3 +73,23 @@ def test_too_few_tasks_are_refused_at_once():
         Tasks(SIX[:3], seed=0, min_tasks=4)
     with pytest.raises(ValueError, match="at least 1 epoch"):
         Tasks(SIX, seed=0, epochs=0)
+
+
+def test_stretches_are_passed_through_one_after_another_each_in_an_order_of_its_own():
+    """Of 3, 1 and 2 tasks: an epoch reads each stretch once, and in the end every task was drawn once."""
+    stretch = {"0": "a", "1": "a", "2": "a", "3": "b", "4": "c", "5": "c"}
+    source = Tasks(SIX, seed=0, stretches=(3, 1, 2))
+    orders = set()
+    for _ in range(12):
+        ids = draw(source, 6)
+        assert sorted(ids) == list("012345")
+        passed = [stretch[task] for task in ids]
+        assert sum(now != before for now, before in zip(passed[1:], passed, strict=False)) == 2
+        orders.add(tuple(ids))
+    assert len(orders) > 8
+    assert stretched_order((3, 1, 2), seed=3, epoch=2).tolist() == PINNED
+    with pytest.raises(ValueError, match="stretches that add up to 6 tasks; got 5"):
+        Tasks(SIX, seed=0, stretches=(3, 2))
+
+
+PINNED = [1, 2, 0, 3, 5, 4]

@@ -12,7 +12,7 @@ from flax import nnx
 from flow import testing
 from stages.batches.pack import make_batch
 from stages.checkpoint.store import CheckpointStore, load_parameters
-from stages.losses.policy import ClippedPolicyLoss
+from stages.losses.policy import PolicyLoss
 from stages.models.config import ModelConfig
 from stages.models.critic import ActorCritic
 from stages.models.lora import LoraConfig, add_lora
@@ -52,7 +52,7 @@ def batch(step: int) -> Batch:
 
 
 def opened(model: Any, follow: FollowConfig | None = None, store: CheckpointStore | None = None, **settings: Any) -> Trainer:
-    trainer = Trainer(model, ClippedPolicyLoss(), CONFIG, store, follow=follow, **settings)
+    trainer = Trainer(model, PolicyLoss(), CONFIG, store, follow=follow, **settings)
     trainer.open()
     return trainer
 

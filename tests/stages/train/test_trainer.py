@@ -16,7 +16,7 @@ from flow import Context, testing
 from stages.batches.pack import make_batch
 from stages.batches.rows import Rows, rows_of
 from stages.checkpoint.store import CheckpointStore, complete_steps, load_parameters
-from stages.losses.policy import ClippedPolicyLoss
+from stages.losses.policy import PolicyLoss
 from stages.losses.supervised import SupervisedLoss
 from stages.models.config import ModelConfig
 from stages.models.transformer import Transformer
@@ -92,7 +92,7 @@ def train(
 ):
     """Run a trainer over steps of batches; gives the model, the rows and the parameters after each step."""
     model, rows, published = model or tiny(), [], []
-    trainer = Trainer(model, loss or ClippedPolicyLoss(), config(**settings), temperature=temperature)
+    trainer = Trainer(model, loss or PolicyLoss(), config(**settings), temperature=temperature)
     trainer.open()
     for step in steps:
         for batch in step:
@@ -226,7 +226,7 @@ def test_nothing_compiles_after_the_trainer_has_opened():
 
     rows: list[dict[str, Any]] = []
     # A learning rate that no other test has, so that nothing is compiled yet.
-    trainer = Trainer(tiny(), ClippedPolicyLoss(), config(learning_rate=0.0123))
+    trainer = Trainer(tiny(), PolicyLoss(), config(learning_rate=0.0123))
     jax.monitoring.register_event_duration_secs_listener(count)
     try:
         trainer.open()
@@ -244,7 +244,7 @@ def test_nothing_compiles_after_the_trainer_has_opened():
 
 
 def test_a_segment_longer_than_a_row_is_refused():
-    trainer = Trainer(tiny(), ClippedPolicyLoss(), config())
+    trainer = Trainer(tiny(), PolicyLoss(), config())
     trainer.open()
     long = batch_of(0, [segment(np.random.default_rng(0), ROW + 1)])
     with pytest.raises(
@@ -258,7 +258,7 @@ def test_times_of_a_step_add_up():
     """A clock that ticks once a reading: what is not gradient, update or save is wait."""
     rows: list[dict[str, Any]] = []
     ticks = itertools.count()
-    trainer = Trainer(tiny(), ClippedPolicyLoss(), config(), clock=lambda: float(next(ticks)))
+    trainer = Trainer(tiny(), PolicyLoss(), config(), clock=lambda: float(next(ticks)))
     trainer.open()
     for batch in batches([4, 4]):
         trainer.add(batch, context(rows, lag=1))
@@ -325,7 +325,7 @@ def test_a_resumed_run_takes_the_same_steps_as_one_that_went_on(tmp_path: Path):
     _, expected, straight = train(steps, **settings)
     rows: list[dict[str, Any]] = []
     for first, last, resume in ((0, 2, False), (2, 4, True)):
-        trainer = Trainer(tiny(resume), ClippedPolicyLoss(), config(**settings), CheckpointStore(tmp_path), resume=resume)
+        trainer = Trainer(tiny(resume), PolicyLoss(), config(**settings), CheckpointStore(tmp_path), resume=resume)
         trainer.open()
         assert trainer.step == first
         for step in steps[first:last]:
@@ -343,7 +343,7 @@ def test_the_trainer_saves_every_nth_step_and_the_last(tmp_path: Path):
 
     async def run() -> None:
         store = CheckpointStore(tmp_path, keep=None)
-        async with Trainer(model, ClippedPolicyLoss(), config(checkpoint_every=2), store) as trainer:
+        async with Trainer(model, PolicyLoss(), config(checkpoint_every=2), store) as trainer:
             for seed in range(5):
                 trainer.add(batches([1], seed)[0], context([]))
                 trainer.finish(context([]))
@@ -357,7 +357,7 @@ def test_the_trainer_saves_every_nth_step_and_the_last(tmp_path: Path):
 
 def test_a_cancelled_run_still_saves_its_last_step(tmp_path: Path):
     async def run() -> None:
-        async with Trainer(tiny(), ClippedPolicyLoss(), config(), CheckpointStore(tmp_path)) as trainer:
+        async with Trainer(tiny(), PolicyLoss(), config(), CheckpointStore(tmp_path)) as trainer:
             trainer.add(batches([1])[0], context([]))
             trainer.finish(context([]))
             asyncio.current_task().cancel()
@@ -373,7 +373,7 @@ def test_cancelling_again_while_it_closes_does_not_cut_the_save_short(tmp_path: 
     left = []
 
     async def run() -> None:
-        async with Trainer(tiny(), ClippedPolicyLoss(), config(), CheckpointStore(tmp_path)) as trainer:
+        async with Trainer(tiny(), PolicyLoss(), config(), CheckpointStore(tmp_path)) as trainer:
             trainer.add(batches([1])[0], context([]))
             trainer.finish(context([]))
             left.append(True)
@@ -395,4 +395,4 @@ def test_a_folder_with_steps_of_another_run_is_refused(tmp_path: Path):
     with CheckpointStore(tmp_path) as store:
         store.save(3, {"w": np.ones(1)})
     with pytest.raises(ValueError, match="expected no checkpoints of another run, got step 3; choose another run name"):
-        Trainer(tiny(), ClippedPolicyLoss(), config(), CheckpointStore(tmp_path)).open()
+        Trainer(tiny(), PolicyLoss(), config(), CheckpointStore(tmp_path)).open()

@@ -15,7 +15,7 @@ from flow import Context, testing
 from stages.batches.pack import make_batch
 from stages.batches.rows import rows_of
 from stages.checkpoint.store import CheckpointStore, load_parameters
-from stages.losses.policy import ClippedPolicyLoss
+from stages.losses.policy import PolicyLoss
 from stages.models.config import ModelConfig
 from stages.models.lora import LoraConfig, add_lora
 from stages.models.transformer import Transformer
@@ -96,7 +96,7 @@ def running(
     async def main() -> Any:
         async with (
             Engine(model, config) as engine,
-            Trainer(model, ClippedPolicyLoss(), TRAINER, checkpoints, **settings) as trainer,
+            Trainer(model, PolicyLoss(), TRAINER, checkpoints, **settings) as trainer,
         ):
             return await use(engine, trainer)
 
@@ -158,9 +158,9 @@ def test_nothing_of_the_frozen_base_is_in_optimizer_or_checkpoint_and_a_run_resu
         return [one_step(trainer, batch) for _ in range(2)]
 
     running(decoder(lora=True), half, checkpoints=CheckpointStore(tmp_path))
-    saved = Trainer(decoder(lora=True), ClippedPolicyLoss(), TRAINER, CheckpointStore(tmp_path), resume=True)
+    saved = Trainer(decoder(lora=True), PolicyLoss(), TRAINER, CheckpointStore(tmp_path), resume=True)
     saved.open()
-    moments = [leaf.size for leaf in jax.tree.leaves(saved._state) if leaf.ndim > 0]
+    moments = [leaf.size for leaf in jax.tree.leaves(saved._learner.state) if leaf.ndim > 0]
     assert sum(moments) == 2 * sum(leaf.size for leaf in jax.tree.leaves(second.parameters))
     resumed, _ = one_step(saved, batch)
     for ours, theirs in zip(jax.tree.leaves(resumed.parameters), jax.tree.leaves(third.parameters), strict=True):
@@ -204,7 +204,7 @@ def test_the_gap_is_of_tokens_that_the_version_being_trained_sampled():
     half = msgspec.structs.replace(
         sample, versions=np.array([0] * 5 + [7] * 5, np.int32), logprobs=-np.arange(10, dtype=np.float32)
     )
-    trainer = Trainer(decoder(), ClippedPolicyLoss(), TRAINER)
+    trainer = Trainer(decoder(), PolicyLoss(), TRAINER)
     trainer.open()
     logprobs = reference(trainer.weights.parameters, batch_of([half, half]))
     _, row = one_step(trainer, batch_of([half, half]))
@@ -229,7 +229,7 @@ def test_bfloat16_parameters_are_trained_in_float32_and_published_rounded(tmp_pa
 
     def make(store: CheckpointStore | None, resume: bool = False) -> Trainer:
         config = TRAINER.model_copy(update={"learning_rate": 1e-4})
-        return Trainer(decoder(dtype="bfloat16"), ClippedPolicyLoss(), config, store, resume=resume)
+        return Trainer(decoder(dtype="bfloat16"), PolicyLoss(), config, store, resume=resume)
 
     sample = Sample(np.arange(10, dtype=np.int32), np.full(10, -3.0, np.float32), np.zeros(10, np.int32), "length")
     batch, trainer = batch_of([sample] * 3), make(CheckpointStore(tmp_path))
@@ -242,7 +242,9 @@ def test_bfloat16_parameters_are_trained_in_float32_and_published_rounded(tmp_pa
     assert np.abs(steps[-1].astype(np.float32) - began).max() >= 2**-8
     resumed = make(CheckpointStore(tmp_path), resume=True)
     resumed.open()
-    for ours, theirs in zip(jax.tree.leaves(resumed._parameters), jax.tree.leaves(trainer._parameters), strict=True):
+    for ours, theirs in zip(
+        jax.tree.leaves(resumed._learner.parameters), jax.tree.leaves(trainer._learner.parameters), strict=True
+    ):
         assert ours.dtype == np.float32
         np.testing.assert_array_equal(ours, theirs)
 

@@ -33,6 +33,7 @@ def test_a_lake_is_crossed_in_words(play):
     assert replies[0].messages == (Message("user", "SFFF\nPHFH\nFFFH\nHFFG"),)
     assert [reply.end for reply in replies] == [None] * 5 + [Status.FINISHED]
     assert replies[-1].messages == (Message("user", "SFFF\nFHFH\nFFFH\nHFFP"),)
+    assert [reply.reward for reply in replies] == [0.0] * 5 + [1.0]
     assert score == {"reward": 1.0}
 
 
@@ -53,6 +54,7 @@ def test_invalid_turns_are_answered_move_nothing_and_end_the_episode_when_too_ma
     assert replies[0].messages[0].content == "error: expected one of left, down, right, up, got 'hm'"
     assert replies[1].messages[0].content == "SFFF\nPHFH\nFFFH\nHFFG"
     assert [message.role for message in replies[2].messages] == ["tool", "user"]
+    assert [reply.reward for reply in replies] == [0.0] * 4
     assert (replies[3].end, replies[3].reason) == (Status.TRUNCATED_TURNS, "2 invalid actions in a row")
 
 

@@ -70,6 +70,7 @@ def test_a_limit_of_the_environment_truncates_and_keeps_the_last_observation(pla
     assert (len(replies), replies[-1].end) == (7, Status.TRUNCATED_TURNS)
     assert replies[-1].messages[0].content == f"text: it was {SECRET}\ntruncated: true"
     assert score == {"reward": -6 / 8}
+    assert sum(reply.reward for reply in replies) == -6 / 8
 
 
 def test_what_is_no_action_is_answered_by_us_or_by_the_server_and_bounded_in_number(play, url):

@@ -1,0 +1,105 @@
+"""Preferences in JSONL files, ``{"id": ..., "prompt": [...], "chosen": [...], "rejected": [...]}`` a line, and their source.
+
+The three are lists of messages as ``examples.py`` has them. How they become tokens is for ``stages/text/preferences.py``.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from stages.records import Example, Message, Preference
+from stages.tasks.examples import ExampleRow, MessageRow, to_example, to_row
+from stages.tasks.rows import read_rows
+from stages.tasks.source import epoch_order
+
+
+class PreferenceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One line of a file of preferences."""
+
+    id: str
+    prompt: tuple[MessageRow, ...]
+    chosen: tuple[MessageRow, ...]
+    rejected: tuple[MessageRow, ...]
+
+
+def read_preferences(path: str | Path, *, min_rows: int = 1) -> tuple[Preference, ...]:
+    """Every preference of a file, in its order.
+
+    Args:
+        path: the file.
+        min_rows: fewer are refused.
+
+    Raises:
+        RowError: rows are broken or too few; all of them are told.
+        FileNotFoundError: there is no such file.
+    """
+    return read_rows(path, PreferenceRow, _preference, lambda preference: preference.id, min_rows=min_rows)
+
+
+def write_preferences(path: str | Path, preferences: Iterable[Preference]) -> None:
+    """Write preferences so that ``read_preferences`` gives them back.
+
+    Raises:
+        ValueError: a call is a bad call, which cannot be written.
+    """
+    Path(path).write_bytes(b"".join(msgspec.json.encode(_row(preference)) + b"\n" for preference in preferences))
+
+
+class Preferences:
+    """A source of preferences: draws one after another for ever, epoch after epoch. One integer says where it is.
+
+    Args:
+        preferences: what is drawn from.
+        seed: of the order.
+
+    Raises:
+        ValueError: there are none.
+    """
+
+    def __init__(self, preferences: Sequence[Preference], seed: int) -> None:
+        if not preferences:
+            raise ValueError("expected at least one preference, got none, in Preferences; check the file of preferences")
+        self._preferences, self._seed = preferences, seed
+        self._drawn = 0
+        self._order: tuple[int, np.ndarray] | None = None
+
+    def draw(self) -> Preference:
+        """The next preference."""
+        epoch, index = divmod(self._drawn, len(self._preferences))
+        if self._order is None or self._order[0] != epoch:
+            self._order = (epoch, epoch_order(len(self._preferences), self._seed, epoch))
+        self._drawn += 1
+        return self._preferences[int(self._order[1][index])]
+
+    def state(self) -> int:
+        """Number of preferences drawn."""
+        return self._drawn
+
+    def restore(self, state: int) -> None:
+        """Go on after this many preferences."""
+        self._drawn = state
+
+
+def _preference(row: PreferenceRow) -> Preference:
+    sides: dict[str, tuple[Message, ...]] = {}
+    for name, reply in (("chosen", row.chosen), ("rejected", row.rejected)):
+        if not reply or reply[0].role != "assistant":
+            raise ValueError(f"{name}: expected a reply that begins with an assistant message, got {[m.role for m in reply]}")
+        try:
+            sides[name] = to_example(ExampleRow(row.id, row.prompt + reply)).messages
+        except ValueError as error:
+            raise ValueError(f"prompt and {name}: {error}") from error
+    if row.chosen == row.rejected:
+        raise ValueError("rejected: expected another reply than the chosen one, got the same")
+    start = len(row.prompt)
+    return Preference(row.id, sides["chosen"][:start], sides["chosen"][start:], sides["rejected"][start:])
+
+
+def _row(preference: Preference) -> PreferenceRow:
+    prompt, chosen, rejected = (
+        to_row(Example(preference.id, messages)).messages
+        for messages in (preference.prompt, preference.chosen, preference.rejected)
+    )
+    return PreferenceRow(preference.id, prompt, chosen, rejected)

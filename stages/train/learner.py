@@ -1,0 +1,167 @@
+"""Parameters, optimizer state and accumulator on their mesh, with the programs that change them. No metrics, no files.
+
+Who owns what: the optimizer state and the accumulator are this object's alone and are donated. Parameters of the model's own
+type are published as they are and others read them while the next ones are made, so they never are donated; where the model has
+another type than float32, the float32 ones are nobody else's and are. What is trained, the model itself says: its adapters, or
+all of it where it has none. Everything lies on the mesh that the model's parameters lie on. All programs are compiled by
+``compile``, the gradient for each shape there is; rows of another shape are an error and never a compilation.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import NamedSharding
+
+from stages.batches.rows import Rows
+from stages.losses.tokens import Loss, Tokens
+from stages.models.lora import trained
+from stages.models.mesh import mesh_of, replicated, row_sharding
+from stages.train.config import TrainerConfig
+from stages.train.optimizer import num_updates
+from stages.train.programs import Layout, programs, rows_like, scores_first
+from stages.train.step import Outcome, masters
+
+Compiled = Callable[..., Any]
+
+
+class Learner:
+    """What one trainer trains.
+
+    Args:
+        model: called as ``model(ids_BT, positions_BT, segments_BT) -> logits_BTV``; all of its state is ``nnx.Param``.
+        loss: see ``stages.losses.tokens.Loss``.
+        config: see ``TrainerConfig``.
+        temperature: what tokens were sampled at; 0 (greedy) stands for 1.
+
+    Attributes:
+        parameters: what is trained, in float32.
+        published: the same in the model's own types, as they were at the last ``publish``.
+        accumulated: sums of gradients since the last update.
+        num_compilations: programs compiled.
+    """
+
+    def __init__(self, model: nnx.Module, loss: Loss, config: TrainerConfig, temperature: float) -> None:
+        graphdef, parameters, frozen = nnx.split(model, trained(model), nnx.Param)
+        self._loss, self._config = loss, config
+        self._mesh = mesh_of((parameters, frozen))
+        self.published, self._frozen = self._on_mesh(parameters), self._on_mesh(frozen)
+        layouts = Layout.of(self.published, self._mesh), Layout.of(self._frozen, self._mesh)
+        with jax.set_mesh(self._mesh):
+            self._made = programs(graphdef, *layouts, loss, config, temperature)
+            self.parameters = masters(self.published)
+            self.state = self._at_rest(self._made.init(self.parameters))
+        self.accumulated = jax.tree.map(
+            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding), self._made.accumulated
+        )
+        self.num_compilations = 0
+        self._accumulate: dict[tuple[int, ...], Compiled] = {}
+        self._logprobs: dict[tuple[int, ...], Compiled] = {}
+        self._publish: Compiled | None = None
+
+    def compile(self) -> None:
+        """Compile ahead: such programs refuse other shapes, so that nothing can compile later without notice."""
+        made, state = self._made, self._state_on_device()
+        with jax.set_mesh(self._mesh):
+            for shape in self._config.shapes:
+                rows = self._spread(rows_like(shape, self._config, self._loss))
+                arguments = self.parameters, self.accumulated, self._frozen, rows, np.int32(0)
+                self._accumulate[shape] = self._compiled(made.accumulate, *arguments)
+                if scores_first(self._config, self._loss):
+                    bare = self._spread(rows_like(shape, self._config, self._loss)._replace(proximal=None))
+                    self._logprobs[shape] = self._compiled(made.logprobs, self.parameters, self._frozen, bare)
+            scalars = np.float32(0), np.float32(0)
+            self._update = self._compiled(made.update, self.parameters, state, self.accumulated, *scalars)
+            if made.publish is not None:
+                self._publish = self._compiled(made.publish, self.parameters)
+
+    def accumulate(self, rows: Rows, version: int) -> None:
+        """Add the gradient of a micro-batch; returns once it is there, so that no more than one is ever in flight.
+
+        Args:
+            rows: of a compiled shape.
+            version: of the parameters, to tell which tokens they sampled; one that no token has tells of none.
+        """
+        arguments = self.parameters, self.accumulated, self._frozen, self._spread(rows), np.int32(version)
+        self.accumulated = jax.block_until_ready(self._accumulate[rows.ids.shape](*arguments))
+
+    def logprobs(self, rows: Rows) -> np.ndarray:
+        """float32 [N, L]: log-probabilities of the tokens of a micro-batch under the parameters as they are."""
+        return np.asarray(self._logprobs[rows.ids.shape](self.parameters, self._frozen, self._spread(rows)))
+
+    def pulls(self, rows: Rows) -> tuple[Tokens, np.ndarray]:
+        """What the loss reads of a micro-batch, and how it pulls at each log-probability; compiled only when it is asked."""
+        with jax.set_mesh(self._mesh):
+            return jax.device_get(self._made.pulls(self.parameters, self._frozen, self._spread(rows)))
+
+    def update(self, divisor: float, bound: float) -> Outcome:
+        """Change the parameters by what was accumulated, unless that is bad; then accumulate from zero again.
+
+        Args:
+            divisor: what the summed loss is divided by; 0 changes nothing.
+            bound: largest gradient norm that is applied.
+
+        Returns:
+            What was done, on the host.
+        """
+        self.parameters, state, self.accumulated, outcome = self._update(
+            self.parameters, self._state_on_device(), self.accumulated, np.float32(divisor), np.float32(bound)
+        )
+        self.state = self._at_rest(state)
+        return jax.device_get(outcome)
+
+    def publish(self) -> Any:
+        """Let ``published`` be the parameters as they are now. Arrays that were published before stay what they are."""
+        self.published = self.parameters if self._publish is None else self._publish(self.parameters)
+        return self.published
+
+    @property
+    def num_updates(self) -> int:
+        """Updates that were applied, those of a resumed run included."""
+        return num_updates(self.state)
+
+    @property
+    def saved(self) -> dict[str, Any]:
+        """What a run needs beside its published weights to go on: with weights of another type, the float32 ones too."""
+        return {"state": self.state} | ({} if self._made.publish is None else {"parameters": self.parameters})
+
+    @property
+    def saved_like(self) -> dict[str, Any]:
+        """Shapes and places that ``saved`` is to be read in as: on the device."""
+        return self.saved | {"state": self._made.state}
+
+    def restore(self, parameters: Any, state: Any) -> None:
+        """Go on with what ``parameters`` and ``saved["state"]`` were."""
+        self.parameters, self.state = parameters, self._at_rest(state)
+        with jax.set_mesh(self._mesh):
+            self.published = parameters if self._made.publish is None else self._made.publish(parameters)
+
+    def on_every_device(self, tree: Any) -> Any:
+        """Arrays of the host, whole on each device of the mesh."""
+        return jax.device_put(tree, replicated(self._mesh))
+
+    def _at_rest(self, state: Any) -> Any:
+        return state if self._config.optimizer_memory == "device" else jax.device_put(state, self._made.state_at_rest)
+
+    def _state_on_device(self) -> Any:
+        """As the update takes and donates it: the arrays at rest themselves, or a copy of those in the host's memory."""
+        if self._config.optimizer_memory == "device":
+            return self.state
+        return jax.device_put(self.state, jax.tree.map(lambda leaf: leaf.sharding, self._made.state))
+
+    def _compiled(self, jitted: Any, *arguments: Any) -> Compiled:
+        self.num_compilations += 1
+        return jitted.lower(*arguments).compile()
+
+    def _on_mesh(self, parameters: Any) -> Any:
+        """Parameters where they lie, those that lie on no mesh on every device."""
+        everywhere = replicated(self._mesh)
+        return jax.tree.map(
+            lambda leaf: leaf if isinstance(leaf.sharding, NamedSharding) else jax.device_put(leaf, everywhere), parameters
+        )
+
+    def _spread(self, rows: Rows) -> Any:
+        return jax.device_put(rows, row_sharding(self._mesh))

@@ -1,0 +1,53 @@
+from itertools import count
+
+import pytest
+
+from flow import Graph
+from flow._resumable import check_resumable
+from flow.testing import simulate
+from stages.tasks.iterated import Iterated, Replayed
+
+
+def test_a_plain_iterator_runs_and_is_refused_for_resume():
+    found = []
+    graph = Graph("numbers")
+    numbers = graph.source("numbers", Iterated(number for number in range(5)))
+    sink = graph.sink("sink", lambda value, context: found.append(value))
+    numbers >> sink
+    simulate(graph)
+    assert found == [0, 1, 2, 3, 4]
+    with pytest.raises(TypeError, match=r"numbers\.numbers: .*got Iterated without state\(\) and restore\(\); .*Replayed"):
+        check_resumable(Iterated([1]), "numbers.numbers")
+
+
+def test_a_replayed_one_is_made_anew_and_passed_over():
+    """S95: what was fetched ahead by the iterable itself is fetched again."""
+    made = []
+
+    def numbers():
+        made.append(1)
+        return count()
+
+    source = Replayed(numbers)
+    assert [source.draw() for _ in range(4)] == [0, 1, 2, 3]
+    other = Replayed(numbers)
+    other.restore(source.state())
+    assert (other.draw(), other.state()) == (4, 5)
+    assert len(made) == 3
+
+
+@pytest.mark.parametrize(("state", "passed"), [(4, 3), (-1, 0)])
+def test_a_place_that_the_iterable_does_not_have_is_refused_and_changes_nothing(state, passed):
+    """S93."""
+    source = Replayed(lambda: range(3))
+    source.draw()
+    with pytest.raises(ValueError, match=rf"expected {state} values to pass over; got {passed}, in Replayed\.restore"):
+        source.restore(state)
+    assert source.draw() == 1
+
+
+def test_all_of_it_may_have_been_drawn():
+    source = Replayed(lambda: range(3))
+    source.restore(3)
+    with pytest.raises(StopIteration):
+        source.draw()
