@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import jax
 import jax.numpy as jnp
 import msgspec
@@ -10,7 +12,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from flow import testing
+from flow import Context, testing
+from flow.testing import check_stage
 from stages.batches.pack import make_batch
 from stages.losses.policy import PolicyLoss
 from stages.models.config import ModelConfig
@@ -258,3 +261,38 @@ def test_rows_that_cannot_be_scored_are_refused_with_the_remedy():
         scored(stage, Group(0, (episode(random, 3, 30),)))
     with pytest.raises(ValueError, match=r"episode 0.3: expected a context before the first sampled token"):
         scored(stage, Group(0, (episode(random, 3, prompt=0),)))
+
+
+def test_the_stage_keeps_its_contract():
+    """Opened once for all trials: inputs are left alone, a second attempt gives the same, in whatever order groups come."""
+    stage = opened(decoder())
+
+    def scores(given: Group, context: Context) -> Group:
+        return stage(given, context)
+
+    check_stage(scores, [group(seed) for seed in range(3)], examples=5, max_block_s=None)
+
+
+def test_several_threads_score_one_after_another_and_a_load_falls_between_groups():
+    """Each group has the numbers of one version throughout, the old or the new."""
+    stage, given = opened(decoder()), group()
+    versions = {seed: scored(opened(decoder(seed)), given) for seed in (0, 1)}
+    found: list[tuple[Episode, ...]] = []
+
+    async def main() -> None:
+        async with anyio.create_task_group() as tasks:
+            for number in range(6):
+                tasks.start_soon(score)
+                if number == 2:
+                    await stage.load(Weights(None, reference=nnx.state(decoder(1), nnx.Param)), 1)
+
+    async def score() -> None:
+        found.append(await anyio.to_thread.run_sync(scored, stage, given))
+
+    asyncio.run(main())
+    assert len(found) == 6
+    for episodes in found:
+        assert any(
+            all(np.array_equal(a.reference, b.reference, equal_nan=True) for a, b in zip(episodes, wanted, strict=True))
+            for wanted in versions.values()
+        )
