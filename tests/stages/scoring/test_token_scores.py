@@ -19,6 +19,7 @@ from stages.losses.policy import PolicyLoss
 from stages.models.config import ModelConfig
 from stages.models.critic import ActorCritic
 from stages.models.lora import LoraConfig, add_lora, trained, without_adapters
+from stages.models.mesh import MeshConfig, make_mesh
 from stages.models.transformer import Transformer
 from stages.records import Episode, Group, Row, Segment, Status, Task, Weights
 from stages.scoring.config import ScoringConfig
@@ -142,6 +143,32 @@ def test_the_numbers_of_a_member_do_not_depend_on_who_is_beside_it():
     turned = scored(stage, msgspec.structs.replace(given, episodes=given.episodes[::-1]))
     for one, other in zip(together, turned[::-1], strict=True):
         np.testing.assert_allclose(one.reference, other.reference, atol=1e-6)
+
+
+def test_short_rows_have_a_program_of_their_own_and_give_the_same_numbers():
+    """Rows of 8 and of 24 tokens: members of 6 and 8 tokens go into short ones, and nothing compiles later."""
+    given, stage = group(), opened(decoder(), config=ScoringConfig(row_length=LENGTH, row_lengths=(8,), rows_per_batch=2))
+    assert stage.num_compilations == 2
+    for before, after in zip(given.episodes, scored(stage, given), strict=True):
+        np.testing.assert_allclose(after.reference, plain(decoder(), before), atol=1e-5)
+    assert stage.num_compilations == 2
+    with pytest.raises(ValueError, match=r"expected row_lengths in ascending order, .* got \(8, 8\); order them"):
+        ScoringConfig(row_length=LENGTH, row_lengths=(8, 8))
+
+
+def test_rows_that_do_not_divide_over_devices_are_refused_with_the_numbers():
+    with pytest.raises(ValueError, match=r"multiples of 2, .* data=2 times fsdp=1; got \[3\] by rows_per_batch=3 .*reference"):
+        TokenScores(decoder(), "reference", ScoringConfig(row_length=8, rows_per_batch=3), mesh=make_mesh(MeshConfig(data=2)))
+
+
+def test_a_stage_on_devices_of_its_own_computes_there_with_copies_spread_as_its_mesh_has_it():
+    given, model = group(), decoder()
+    stage = opened(model, mesh=make_mesh(MeshConfig(tensor=2)))
+    for ours, theirs in zip(scored(stage, given), scored(opened(model), given), strict=True):
+        np.testing.assert_allclose(ours.reference, theirs.reference, atol=1e-5)
+    query = stage._held.on_devices()[0]["blocks"][0]["query"]["kernel_IO"].get_raw_value()
+    assert query.sharding.shard_shape(query.shape) == (16, 8)
+    assert len(model.blocks[0].query.kernel_IO.get_raw_value().devices()) == 1
 
 
 def test_members_that_failed_or_sampled_nothing_are_handed_on_as_they_are():
