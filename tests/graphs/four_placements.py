@@ -13,7 +13,6 @@ import time
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -23,13 +22,13 @@ from graphs.parts import Parts
 from graphs.placing import PlacingConfig, place
 from graphs.scoring import Scoring, scoring
 from graphs.scoring_config import CriticConfig, ReferenceConfig
+from stages.advantages.config import AdvantagesConfig
 from stages.advantages.stage import Advantages
 from stages.agents.guards import TimeLimits
 from stages.agents.sampling import SamplingConfig
 from stages.batches.stage import Pack, PackConfig
 from stages.episodes import Episodes
-from stages.losses.policy import ClippedPolicyLoss
-from stages.losses.tokens import Needs, Sums, Tokens, masked_sum
+from stages.losses.policy import PolicyLoss
 from stages.models.config import ModelConfig
 from stages.models.mesh import MeshConfig
 from stages.models.names import named_leaves
@@ -45,6 +44,8 @@ from stages.train.trainer import Trainer
 
 STEPS, GROUPS, ROW, ONE = 3, 2, 64, MeshConfig()
 TRAINER = TrainerConfig(row_length=ROW, rows_per_microbatch=2, learning_rate=0.02, epsilon=1e-3)
+LOSS = PolicyLoss(kl_coefficient=1.0, value_coefficient=0.5)
+ADVANTAGES = AdvantagesConfig(rule="gae", gae_lambda=0.9)
 SAMPLING = SamplingConfig(max_tokens_per_turn=8, max_turns=2)
 SETTINGS = CalculatorConfig(
     num_train_tasks=64,
@@ -54,19 +55,6 @@ SETTINGS = CalculatorConfig(
     ),
     engine=EngineConfig(slots=4, context_length=ROW, prefill_rows=4, prefill_chunk=16),
 )  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True)
-class NearReference:
-    """A policy loss that keeps near the reference, so that a wrong one changes every number."""
-
-    needs = Needs(reference=True, silent=True)
-
-    def __call__(self, tokens: Tokens) -> tuple[jax.Array, Sums]:
-        assert tokens.reference is not None
-        loss, sums = ClippedPolicyLoss()(tokens)
-        apart = jnp.where(tokens.mask, tokens.reference - tokens.logprobs, 0.0)
-        return loss + masked_sum(tokens.weights * (jnp.exp(apart) - apart - 1.0), tokens.mask), sums
 
 
 def varied(episode: Episode) -> float:
@@ -107,8 +95,8 @@ def declared(parts: Parts, scores: Scoring, trainer: Trainer, delays: dict[str, 
     episodes = graph.stage("episodes", episode, workers=8, reads=weights)
     groups = graph.group("groups", episodes)
     rewards = graph.stage("rewards", Rewards({"varied": (varied, 1.0)}))
-    advantages = graph.stage("advantages", Advantages())
-    batches = graph.stage("batches", Pack(PackConfig(row_length=ROW), NearReference().needs))
+    advantages = graph.stage("advantages", Advantages(ADVANTAGES))
+    batches = graph.stage("batches", Pack(PackConfig(row_length=ROW), LOSS.needs))
     sink = graph.sink("trainer", trainer, collect=Collect(GROUPS, steps=STEPS), placement=Threads())
     prompts >> members >> episodes >> groups >> rewards
     scores.after(graph, rewards) >> advantages >> batches >> sink
@@ -120,7 +108,7 @@ def run(config: PlacingConfig, delays: dict[str, float | None] | None = None) ->
     parts = placed(config)
     reference = ReferenceConfig(follow=FollowConfig(decay=0.5), rows_per_batch=2)
     scores = scoring(parts, reference=reference, critic=CriticConfig(rows_per_batch=2), temperature=1.0, row_length=ROW)
-    trainer = Trainer(scores.model, NearReference(), TRAINER, follow=scores.follow)
+    trainer = Trainer(scores.model, LOSS, TRAINER, follow=scores.follow)
     rows: list[dict[str, Any]] = []
     devices: set[int] = set()
 
