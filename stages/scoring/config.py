@@ -21,15 +21,23 @@ class ScoringConfig(BaseModel):
     rows_per_batch: int = Field(default=8, ge=1)
     """Rows of ``row_length`` that are read at once, or as many tokens in shorter ones; bounds memory, changes no result but its
     rounding."""
+    split_last: int = Field(default=4, ge=1)
+    """Parts that a batch is cut into where a group does not fill it, 1 for none: a program more for each row length, and fewer
+    empty rows. Parts that devices cannot share are left out."""
     memory: Memory = "device"
     """Where parameters of its own rest: on its devices, or in the memory of the host, from which they are moved for each group.
     What it shares with the trainer stays where it is."""
 
     @property
     def shapes(self) -> tuple[tuple[int, int], ...]:
-        """(rows, tokens of a row) of each program, the longest rows first."""
+        """(rows, tokens of a row) of whole batches, the longest rows first."""
         tokens = self.rows_per_batch * self.row_length
         return tuple((tokens // length, length) for length in (self.row_length, *reversed(self.row_lengths)))
+
+    def shared(self, num_devices: int) -> tuple[tuple[int, int], ...]:
+        """The same of each program on so many devices that share rows, parts after whole batches."""
+        parts = [(max(rows // self.split_last, 1), length) for rows, length in self.shapes]
+        return tuple(dict.fromkeys((*self.shapes, *((rows, length) for rows, length in parts if rows % num_devices == 0))))
 
     @model_validator(mode="after")
     def _row_lengths_ascend(self) -> Self:

@@ -73,7 +73,7 @@ class TokenScores:
         self._computing = threading.Lock()
         self._in_force: Any = None
         self.num_compilations = 0
-        self._check_rows()
+        self._shapes = self._shared_shapes()
 
     @property
     def resting(self) -> tuple[Any, Any]:
@@ -102,7 +102,7 @@ class TokenScores:
         self._held.open()
         with jax.set_mesh(self._held.mesh):
             jitted = scores_of(self._held.graphdef, self._fills == "values", self._temperature)
-            self._programs = {shape: self._compiled(jitted, shape) for shape in self._config.shapes}
+            self._programs = {shape: self._compiled(jitted, shape) for shape in self._shapes}
 
     def _compiled(self, jitted: Any, shape: tuple[int, int]) -> Callable[..., jax.Array]:
         self.num_compilations += 1
@@ -144,7 +144,7 @@ class TokenScores:
 
     def _scored(self, parameters: tuple[Any, Any], episodes: Sequence[Episode]) -> list[np.ndarray]:
         """float32 [T] for each, NaN where nothing was sampled."""
-        filler = RowFiller(self._config.shapes)
+        filler = RowFiller(self._shapes)
         flat = np.full(sum(len(episode.ids) for episode in episodes), np.nan, np.float32)
         for rows in filler.add(units_of(episodes, self._config.row_length, self._fills)) + filler.flush():
             spread = jax.device_put((rows.ids, rows.positions, rows.segments), row_sharding(self._held.mesh))
@@ -161,7 +161,7 @@ class TokenScores:
         model = self._model.critic if isinstance(self._model, ActorCritic) else self._model
         return Held(model, self._mesh, self._config.memory)
 
-    def _check_rows(self) -> None:
+    def _shared_shapes(self) -> tuple[tuple[int, int], ...]:
         shape = self._held.mesh.shape
         shares = shape["data"] * shape["fsdp"]
         rows = [num for num, _ in self._config.shapes]
@@ -171,6 +171,7 @@ class TokenScores:
                 f"data={shape['data']} times fsdp={shape['fsdp']}; got {rows} by rows_per_batch={self._config.rows_per_batch} "
                 f"(scoring, {self._fills}); change either"
             )
+        return self._config.shared(shares)
 
 
 @functools.lru_cache(maxsize=8)

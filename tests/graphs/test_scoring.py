@@ -79,7 +79,9 @@ def test_a_reference_that_the_trainer_holds_anyway_does_not_rest_in_host_memory(
     parts = parts_of(config())
     put_together(parts, reference=ReferenceConfig(memory="host"))
     add_lora(parts.model, LoraConfig(rank=2))
-    with pytest.raises(ValueError, match=r"got what is beneath the adapters of the policy, which the trainer holds, in reference\.memory"):
+    with pytest.raises(
+        ValueError, match=r"got what is beneath the adapters of the policy, which the trainer holds, in reference\.memory"
+    ):
         put_together(parts, reference=ReferenceConfig(memory="host"))
 
 

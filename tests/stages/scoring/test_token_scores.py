@@ -31,7 +31,7 @@ VOCAB, LENGTH = 23, 24
 MODEL = ModelConfig(
     vocab_size=VOCAB, width=16, num_layers=1, num_heads=4, num_kv_heads=2, head_size=4, mlp_width=24, context_length=LENGTH
 )
-CONFIG = ScoringConfig(row_length=LENGTH, rows_per_batch=2)
+CONFIG = ScoringConfig(row_length=LENGTH, rows_per_batch=2, split_last=1)
 HOST = CONFIG.model_copy(update={"memory": "host"})
 
 pytestmark = pytest.mark.slow  # Each model compiles once, about a second.
@@ -147,13 +147,31 @@ def test_the_numbers_of_a_member_do_not_depend_on_who_is_beside_it():
 
 def test_short_rows_have_a_program_of_their_own_and_give_the_same_numbers():
     """Rows of 8 and of 24 tokens: members of 6 and 8 tokens go into short ones, and nothing compiles later."""
-    given, stage = group(), opened(decoder(), config=ScoringConfig(row_length=LENGTH, row_lengths=(8,), rows_per_batch=2))
+    given, stage = (
+        group(),
+        opened(decoder(), config=ScoringConfig(row_length=LENGTH, row_lengths=(8,), rows_per_batch=2, split_last=1)),
+    )
     assert stage.num_compilations == 2
     for before, after in zip(given.episodes, scored(stage, given), strict=True):
         np.testing.assert_allclose(after.reference, plain(decoder(), before), atol=1e-5)
     assert stage.num_compilations == 2
     with pytest.raises(ValueError, match=r"expected row_lengths in ascending order, .* got \(8, 8\); order them"):
         ScoringConfig(row_length=LENGTH, row_lengths=(8, 8))
+
+
+def test_a_group_that_does_not_fill_a_batch_takes_a_part_of_one_where_devices_can_share_it():
+    """What a single short member costs: a quarter of the rows, and all of them where devices cannot share a quarter."""
+    config = ScoringConfig(row_length=LENGTH, rows_per_batch=8)
+    assert config.shared(1) == config.shared(2) == ((8, LENGTH), (2, LENGTH))
+    assert config.shared(4) == ((8, LENGTH),)
+    stage, given = opened(decoder(), config=config.model_copy(update={"rows_per_batch": 4})), group()
+    assert stage.num_compilations == 2
+    read: list[tuple[int, int]] = []
+    for shape, program in stage._programs.items():
+        stage._programs[shape] = lambda *arrays, program=program, shape=shape: read.append(shape) or program(*arrays)
+    alone = scored(stage, msgspec.structs.replace(given, episodes=given.episodes[:1]))
+    assert read == [(1, LENGTH)]
+    np.testing.assert_allclose(alone[0].reference, plain(decoder(), given.episodes[0]), atol=1e-5)
 
 
 def test_rows_that_do_not_divide_over_devices_are_refused_with_the_numbers():
