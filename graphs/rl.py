@@ -71,4 +71,5 @@ def scoring_of(config: RlConfig, parts: Parts) -> Scoring:
     return scoring(
         parts, reference=config.reference, teacher=config.teacher, critic=config.critic,
         temperature=config.sampling.temperature, row_length=config.trainer.row_length,
+        row_lengths=config.trainer.row_lengths,
     )  # fmt: skip
