@@ -23,6 +23,14 @@ def test_every_reported_fault_of_rewards_and_advantages_has_a_test_that_names_it
     assert set(unnamed(CREDIT_ROWS, ROOT / "stages")) & set(unnamed(CREDIT_ROWS, ROOT / "battery")) == set()
 
 
+SOURCE_ROWS = (3, 92, 93, 95, 106, 107, 108)
+"""Of sources of tasks, and of where they go on."""
+
+
+def test_every_reported_fault_of_a_source_has_a_test_of_stages_that_names_it():
+    assert unnamed(SOURCE_ROWS, ROOT / "stages") == []
+
+
 def test_every_reported_fault_of_the_scheduler_has_a_test_that_names_it():
     assert unnamed(FLOW_ROWS, ROOT) == []
 
