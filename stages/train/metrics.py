@@ -4,6 +4,7 @@ A value that was not measured is ``None``: the mean reward of a step without a s
 """
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -87,6 +88,7 @@ def episode_metrics(episodes: Sequence[EpisodeRow]) -> Row:
         "num_episodes": len(episodes),
         **{f"episodes_{status}": sum(row.status is status for row in episodes) for status in Status},
         "reward_mean": mean(rewards),
+        "reward_std": statistics.pstdev(rewards) if rewards else None,
         "success": sum(reward >= 1.0 for reward in rewards) / len(episodes) if rewards else None,
         "forks": sum(row.num_forks for row in episodes),
         "turns_mean": mean(row.num_turns for row in episodes),
