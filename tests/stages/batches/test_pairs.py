@@ -35,7 +35,7 @@ def pair(birth: int, lengths: tuple[int, int] = (4, 5)) -> Group:
 
 
 def test_the_two_replies_of_a_pair_share_a_row_the_chosen_one_with_an_odd_number():
-    filler = RowFiller(2, 16, NEEDS.arrays)
+    filler = RowFiller([(2, 16)], NEEDS.arrays)
     filled = [rows for birth in (1, 2, 3) for rows in filler.add(pack_group(pair(birth), NEEDS, 16).units)] + filler.flush()
     rows = [(rows, row) for rows in filled for row in range(2) if rows.mask[row].any()]
     assert len(rows) == 3  # A row has room for one pair and a half.
