@@ -18,6 +18,7 @@ from stages.checkpoint.store import CheckpointStore
 from stages.episodes import Episodes
 from stages.records import Weights
 from stages.tasks.source import Tasks
+from stages.tasks.tables import stretches_of
 from stages.train.trainer import Trainer
 
 
@@ -38,7 +39,7 @@ def rl(config: RlConfig, parts: Parts, checkpoints: CheckpointStore | None = Non
         whiten=config.advantages.whole_step, follow=asked.follow,
     )  # fmt: skip
 
-    prompts = graph.source("prompts", Tasks(parts.train, config.seed))
+    prompts = graph.source("prompts", Tasks(parts.train, config.seed, stretches=stretches_of(parts.train)))
     members = graph.repeat("members", prompts, n=config.group_size)
     episodes = graph.stage("episodes", episode, workers=config.max_concurrency, needs=pools.episode, reads=weights)
     groups = graph.group("groups", episodes, missing=Retry(config.member_retries, then="drop"))
