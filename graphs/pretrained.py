@@ -10,7 +10,7 @@ from typing import TypeVar
 from graphs.parts import Parts
 from graphs.pretrained_parts import PretrainedConfig, given, make_parts
 from graphs.program import Program, evaluation, supervised, training
-from graphs.rl import RlConfig
+from graphs.rl_config import RlConfig
 from graphs.sft import SftConfig
 from stages.tasks.examples import read_examples
 from stages.train.config import TrainerConfig

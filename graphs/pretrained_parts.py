@@ -14,6 +14,7 @@ from graphs.model_and_chat import describe_both
 from graphs.model_source import find_model
 from graphs.parts import Parts
 from graphs.placing import PlacingConfig, place
+from graphs.teacher import pretrained_teacher
 from stages.agents.model_agent import ModelAgent
 from stages.agents.tool_agent import ToolAgent
 from stages.envs.environment import opening_messages
@@ -41,6 +42,10 @@ class PolicyConfig(PlacingConfig):
     revision: str | None = None
     """Commit, branch or tag of a model on the Hub; ``None`` takes its main branch. What a branch stood for is in the run's
     ``summary.json``, and ``config.json`` names that commit."""
+    teacher: str | None = None
+    """The model to be distilled from, named like the policy; its tokenizer must be the policy's. ``None`` for none."""
+    teacher_revision: str | None = None
+    """Commit, branch or tag of a teacher on the Hub; ``None`` takes its main branch."""
     engine: EngineConfig = EngineConfig(slots=32, context_length=256)
     """Shapes of the engine."""
     system: str | None = None
@@ -104,6 +109,8 @@ def make_parts(config: PretrainedConfig) -> Parts:
     trace = EngineTrace()
     model, chat = describe_both(source.path, calls=policy.calls, history=policy.history)
     places = place(model, policy)
+    named = policy.teacher
+    teacher = None if named is None else pretrained_teacher(named, policy.teacher_revision, source.path, "policy.teacher")
     return Parts(
         model=model,
         load=functools.partial(fill_model, model, source.path),
@@ -118,6 +125,7 @@ def make_parts(config: PretrainedConfig) -> Parts:
         train=train,
         heldout=heldout,
         source=source,
+        teacher=teacher,
         reference_mesh=places.reference,
     )
 

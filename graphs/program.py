@@ -14,7 +14,8 @@ from flow import Graph
 from graphs.evaluate import EvaluateConfig, evaluate
 from graphs.fitting import check_apart, check_demonstrations, check_rows, eviction_warning
 from graphs.parts import Parts
-from graphs.rl import RlConfig, rl
+from graphs.rl import rl, scoring_of
+from graphs.rl_config import RlConfig
 from graphs.scoring import Scoring
 from graphs.sft import SftConfig, sft
 from stages.agents.agent import sessions_of
@@ -135,7 +136,7 @@ def training(config: RlConfig, parts: Parts, *, shuffled: bool = False) -> Phase
         config.max_concurrency * sessions_of(parts.agent), parts.engine.config, config.sampling.max_turns
     )
     warnings = () if evicted is None else (evicted,)
-    trained = Training(config.trainer, config.loss, config.sampling.temperature)
+    trained = Training(config.trainer, config.loss, config.sampling.temperature, scoring_of(config, parts))
     return Phase("rl", title, make, total=config.steps, main=True, check=check, warnings=warnings, training=trained)
 
 

@@ -93,6 +93,6 @@ def scoring(
 def _check_reference(parts: Parts, config: ReferenceConfig) -> None:
     if config.memory == "host" and config.follow is None and parts.reference_mesh is None and has_adapters(parts.model):
         raise ValueError(
-            "expected a reference with parameters of its own to rest in host memory, got what is beneath the policy's adapters, "
-            "which the trainer holds, in reference.memory; leave it out, or set reference_mesh"
+            "expected a reference with parameters of its own to rest in host memory, got what is beneath the adapters of the "
+            "policy, which the trainer holds, in reference.memory; leave it out, or set reference_mesh"
         )

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from graphs.evaluate import EvaluateConfig
-from graphs.rl import RlConfig
+from graphs.rl_config import RlConfig
 from stages.agents.sampling import SamplingConfig
 
 
