@@ -337,6 +337,7 @@ class Trainer:
             "tokens_per_second": meter.num_tokens / step_s,
             "gradient_tokens_per_second": meter.num_gradient_tokens / meter.gradient_s if meter.gradient_s else None,
             "compilations": self._learner.num_compilations,
+            "temporary_bytes": self._learner.temporary_bytes,
         }
         row["warning"] = warning(row, self._config.no_signal_warning)
         return row
