@@ -98,7 +98,7 @@ class TokenScores:
             self._fetch()
         if isinstance(self._model, ActorCritic):
             self._model.begin()
-        self._held = self._described()
+        self._held, self._in_force = self._described(), None
         self._held.open()
         with jax.set_mesh(self._held.mesh):
             jitted = scores_of(self._held.graphdef, self._fills == "values", self._temperature)
