@@ -4,10 +4,11 @@ from collections.abc import Iterable, Sequence
 
 from graphs.engine_pools import EnginePools
 from graphs.heldout_config import HeldoutConfig
-from stages.records import Example, Task
+from stages.records import Example, Preference, Task
 from stages.rollout.config import EngineConfig
 from stages.text.chat import Chat, ToolSpec
 from stages.text.demonstrations import demonstrate
+from stages.text.preferences import write_preference
 from stages.train.gate import GateConfig
 
 
@@ -65,6 +66,30 @@ def check_demonstrations(examples: Sequence[Example], chat: Chat, tools: Sequenc
         raise ValueError(
             f"expected demonstrations of at most trainer.row_length={row_length} tokens; got {len(offenders)} that cannot be "
             f"used:\n  {shown}\nshorten or remove them, or raise row_length"
+        )
+
+
+def check_preferences(preferences: Sequence[Preference], chat: Chat, tools: Sequence[ToolSpec], row_length: int) -> None:
+    """Refuse preferences that cannot be written, or whose two replies do not share a row.
+
+    Raises:
+        ValueError: naming the first ten.
+    """
+    offenders: list[str] = []
+    for preference in preferences:
+        try:
+            length = sum(len(episode.ids) for episode in write_preference(preference, chat, tools, birth=0).episodes)
+        except ValueError as error:
+            offenders.append(f"{preference.id}: {error}")
+            continue
+        if length > row_length:
+            offenders.append(f"{preference.id}: {length} tokens")
+    if offenders:
+        shown = "\n  ".join(offenders[:10])
+        raise ValueError(
+            f"expected preferences whose two replies, each behind the prompt, have at most trainer.row_length={row_length} "
+            f"tokens together; got {len(offenders)} that cannot be used:\n  {shown}\n"
+            "shorten or remove them, or raise row_length"
         )
 
 

@@ -11,8 +11,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from flow import Graph
+from graphs.dpo import DpoConfig, dpo, reference_of
 from graphs.evaluate import EvaluateConfig, evaluate
-from graphs.fitting import check_apart, check_demonstrations, check_rows, eviction_warning
+from graphs.fitting import check_apart, check_demonstrations, check_preferences, check_rows, eviction_warning
 from graphs.parts import Parts
 from graphs.rl import rl, scoring_of
 from graphs.rl_config import RlConfig
@@ -22,7 +23,7 @@ from stages.agents.agent import sessions_of
 from stages.checkpoint.store import CheckpointStore
 from stages.losses.supervised import SupervisedLoss
 from stages.losses.tokens import Loss
-from stages.records import Example
+from stages.records import Example, Preference
 from stages.rewards.shuffled import Shuffled
 from stages.scores import Scores
 from stages.train.config import TrainerConfig
@@ -159,6 +160,22 @@ def supervised(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -
 
     check, trained = _sft_check(config, parts, examples), Training(config.trainer, SupervisedLoss())
     return Phase("sft", title, make, total=config.steps, main=True, check=check, training=trained)
+
+
+def preferring(config: DpoConfig, parts: Parts, preferences: tuple[Preference, ...]) -> Phase:
+    """Training on preferences, saved in the run's folder."""
+    title = f"dpo: {config.steps} steps of {config.pairs_per_step} of {len(preferences)} preferences"
+
+    def make(folder: Path | None) -> Graph:
+        return dpo(config, parts, preferences, None if folder is None else CheckpointStore(folder / "checkpoints"))
+
+    def check() -> None:
+        check_preferences(preferences, parts.chat, parts.tools, config.trainer.row_length)
+        questions = (message.content for pair in preferences for message in pair.prompt if message.role == "user")
+        check_apart(questions, parts.heldout, "the preferences")
+
+    trained = Training(config.trainer, config.loss, scoring=reference_of(config, parts))
+    return Phase("dpo", title, make, total=config.steps, main=True, check=check, training=trained)
 
 
 def evaluation(name: str, config: EvaluateConfig, parts: Parts, *, main: bool = False) -> Phase:

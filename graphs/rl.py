@@ -19,6 +19,7 @@ from stages.checkpoint.store import CheckpointStore
 from stages.episodes import Episodes
 from stages.records import Weights
 from stages.tasks.source import Tasks
+from stages.tasks.tables import stretches_of
 from stages.train.gate import Gate
 from stages.train.trainer import Trainer
 
@@ -43,7 +44,7 @@ def rl(config: RlConfig, parts: Parts, checkpoints: CheckpointStore | None = Non
     )  # fmt: skip
     learner = gated(learner, gate or Gate(config.gate), parts.model, checkpoints)
 
-    prompts = graph.source("prompts", Tasks(parts.train, config.seed))
+    prompts = graph.source("prompts", Tasks(parts.train, config.seed, stretches=stretches_of(parts.train)))
     members = graph.repeat("members", prompts, n=config.group_size)
     episodes = graph.stage("episodes", episode, workers=config.max_concurrency, needs=pools.episode, reads=weights)
     groups = graph.group("groups", episodes, missing=Retry(config.member_retries, then="drop"))
@@ -70,4 +71,5 @@ def scoring_of(config: RlConfig, parts: Parts) -> Scoring:
     return scoring(
         parts, reference=config.reference, teacher=config.teacher, critic=config.critic,
         temperature=config.sampling.temperature, row_length=config.trainer.row_length,
+        row_lengths=config.trainer.row_lengths,
     )  # fmt: skip

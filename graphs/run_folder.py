@@ -105,8 +105,9 @@ class RunFolder:
         self._step_rows.append(row)
         self._write_step({})
         self._held = (node, row)
-        self.outcomes.stepped(row.get("skipped"))
-        if self.outcomes.empty:
+        if "skipped" in row:  # a trainer's
+            self.outcomes.stepped(row["skipped"])
+        if "skipped" not in row or self.outcomes.empty:
             self._write_step({})
 
     def write(self, name: str, content: Mapping[str, Any]) -> Path:

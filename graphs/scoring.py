@@ -56,6 +56,7 @@ def scoring(
     critic: CriticConfig | None = None,
     temperature: float,
     row_length: int,
+    row_lengths: tuple[int, ...] = (),
 ) -> Scoring:
     """Put together what scores the groups of a graph.
 
@@ -66,6 +67,7 @@ def scoring(
         critic: see ``CriticConfig``; ``None`` without.
         temperature: that episodes are sampled at.
         row_length: of the trainer.
+        row_lengths: of the trainer.
 
     Raises:
         ValueError: a teacher is asked for and there is none, or it lacks tokens; or a reference that the trainer holds anyway
@@ -77,16 +79,16 @@ def scoring(
         _check_reference(parts, reference)
         stages["reference"] = TokenScores(
             parts.model if reference.follow is not None else without_adapters(parts.model), "reference",
-            reference.shape(row_length), temperature=temperature, mesh=parts.reference_mesh,
+            reference.shaped(row_length, row_lengths), temperature=temperature, mesh=parts.reference_mesh,
         )  # fmt: skip
     if teacher is not None:
         found = checked(parts.teacher, parts.chat.vocab_size)
         stages["teacher"] = TokenScores(
-            found.model, "teacher", teacher.shape(row_length), temperature=temperature, fetch=found.fetch,
+            found.model, "teacher", teacher.shaped(row_length, row_lengths), temperature=temperature, fetch=found.fetch,
             mesh=parts.reference_mesh or mesh_of(nnx.state(parts.model, nnx.Param)),
         )  # fmt: skip
     if critic is not None:
-        stages["values"] = TokenScores(model, "values", critic.shape(row_length))
+        stages["values"] = TokenScores(model, "values", critic.shaped(row_length, row_lengths))
     return Scoring(model, None if reference is None else reference.follow, stages)
 
 

@@ -16,9 +16,11 @@ class ScorerConfig(BaseModel):
     memory: Memory = "device"
     """Where parameters of its own rest between groups: on its devices, or in the memory of the host."""
 
-    def shape(self, row_length: int) -> ScoringConfig:
+    def shaped(self, row_length: int, row_lengths: tuple[int, ...]) -> ScoringConfig:
         """For the stage."""
-        return ScoringConfig(row_length=row_length, rows_per_batch=self.rows_per_batch, memory=self.memory)
+        return ScoringConfig(
+            row_length=row_length, row_lengths=row_lengths, rows_per_batch=self.rows_per_batch, memory=self.memory
+        )
 
 
 class ReferenceConfig(ScorerConfig):

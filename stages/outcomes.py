@@ -21,7 +21,7 @@ MAX_SOURCES = 8
 """Most sources with counts of their own in the row of a step: the first that were drawn; the others are summed as ``other``."""
 TRAINED, SILENT, SKIPPED, TAKEN = "trained", "silent", "update skipped", "taken"
 """Ends at a sink: in an update; in a step, without a target; in a step that was skipped; by a sink that trains nothing."""
-OTHER = "other"
+OTHER, UNNAMED = "other", "unnamed"
 
 Label = tuple[str, str | None]
 
@@ -202,7 +202,7 @@ def label_of(value: Any) -> Label | None:
     if isinstance(value, Group | Batch):
         return label_of(value.episodes[0]) if value.episodes else None
     task = value.task if isinstance(value, Episode) else value
-    return (task.source, task.difficulty) if isinstance(task, Task | EpisodeRow) else None
+    return (task.source or UNNAMED, task.difficulty) if isinstance(task, Task | EpisodeRow) else None
 
 
 def _in_brief(ends: Ends) -> tuple[int, int, int, int]:

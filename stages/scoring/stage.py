@@ -1,7 +1,7 @@
 """Scores the sampled tokens of a group under a model: ``Group -> Group``, for stages that need its opinion.
 
 A reference or a teacher gives log-probabilities at the temperature the tokens were sampled at, a critic gives values. The
-members' rows are packed into one static shape, whose program is compiled when the stage opens: nothing compiles later.
+members' rows are packed into a few static shapes, whose programs are compiled when the stage opens: nothing compiles later.
 
 What a score that is none means:
 
@@ -73,7 +73,7 @@ class TokenScores:
         self._computing = threading.Lock()
         self._in_force: Any = None
         self.num_compilations = 0
-        self._check_rows()
+        self._shapes = self._shared_shapes()
 
     @property
     def resting(self) -> tuple[Any, Any]:
@@ -102,11 +102,12 @@ class TokenScores:
         self._held.open()
         with jax.set_mesh(self._held.mesh):
             jitted = scores_of(self._held.graphdef, self._fills == "values", self._temperature)
-            shape = jax.ShapeDtypeStruct(
-                (self._config.rows_per_batch, self._config.row_length), np.int32, sharding=row_sharding(self._held.mesh)
-            )
-            self._score = jitted.lower(*self._held.shapes, shape, shape, shape).compile()
+            self._programs = {shape: self._compiled(jitted, shape) for shape in self._shapes}
+
+    def _compiled(self, jitted: Any, shape: tuple[int, int]) -> Callable[..., jax.Array]:
         self.num_compilations += 1
+        integers = jax.ShapeDtypeStruct(shape, np.int32, sharding=row_sharding(self._held.mesh))
+        return jitted.lower(*self._held.shapes, integers, integers, integers).compile()
 
     async def load(self, weights: Weights, version: int) -> None:
         """Put in force what a version has for this stage; returns when it is. Of an open stage.
@@ -143,11 +144,11 @@ class TokenScores:
 
     def _scored(self, parameters: tuple[Any, Any], episodes: Sequence[Episode]) -> list[np.ndarray]:
         """float32 [T] for each, NaN where nothing was sampled."""
-        filler = RowFiller([(self._config.rows_per_batch, self._config.row_length)])
+        filler = RowFiller(self._shapes)
         flat = np.full(sum(len(episode.ids) for episode in episodes), np.nan, np.float32)
         for rows in filler.add(units_of(episodes, self._config.row_length, self._fills)) + filler.flush():
             spread = jax.device_put((rows.ids, rows.positions, rows.segments), row_sharding(self._held.mesh))
-            put(flat, rows, np.asarray(self._score(*parameters, *spread)))
+            put(flat, rows, np.asarray(self._programs[rows.ids.shape](*parameters, *spread)))
         return cut(flat, episodes)
 
     def _filled(self, episode: Episode, scores: np.ndarray) -> Episode:
@@ -160,15 +161,17 @@ class TokenScores:
         model = self._model.critic if isinstance(self._model, ActorCritic) else self._model
         return Held(model, self._mesh, self._config.memory)
 
-    def _check_rows(self) -> None:
+    def _shared_shapes(self) -> tuple[tuple[int, int], ...]:
         shape = self._held.mesh.shape
         shares = shape["data"] * shape["fsdp"]
-        if self._config.rows_per_batch % shares:
+        rows = [num for num, _ in self._config.shapes]
+        if any(num % shares for num in rows):
             raise ValueError(
-                f"expected rows_per_batch to be a multiple of {shares}, the devices that share the rows on a mesh of "
-                f"data={shape['data']} times fsdp={shape['fsdp']}; got {self._config.rows_per_batch} (scoring, {self._fills}); "
-                "change either"
+                f"expected numbers of rows that are multiples of {shares}, the devices that share them on a mesh of "
+                f"data={shape['data']} times fsdp={shape['fsdp']}; got {rows} by rows_per_batch={self._config.rows_per_batch} "
+                f"(scoring, {self._fills}); change either"
             )
+        return self._config.shared(shares)
 
 
 @functools.lru_cache(maxsize=8)

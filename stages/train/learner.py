@@ -32,7 +32,7 @@ class Learner:
     """What one trainer trains.
 
     Args:
-        model: called as ``model(ids_BT, positions_BT, segments_BT) -> logits_BTV``; all of its state is ``nnx.Param``.
+        model: see ``stages.models.logprobs.Scorable``; all of its state is ``nnx.Param``.
         loss: see ``stages.losses.tokens.Loss``.
         config: see ``TrainerConfig``.
         temperature: what tokens were sampled at; 0 (greedy) stands for 1.

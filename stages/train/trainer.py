@@ -61,7 +61,7 @@ class Trainer:
     reports a save that failed.
 
     Args:
-        model: called as ``model(ids_BT, positions_BT, segments_BT) -> logits_BTV``; all of its state is ``nnx.Param``. Its
+        model: see ``stages.models.logprobs.Scorable``; all of its state is ``nnx.Param``. Its
             adapters are trained, or all of it where there are none.
         loss: see ``stages.losses.tokens.Loss``; hashable, as functions and frozen configs are.
         config: see ``TrainerConfig``.
@@ -307,6 +307,7 @@ class Trainer:
             facts = describe(step, updated, most, version, self._temperature, self._config, self._loss)
             # Nothing was applied, so these are the parameters that the gradient is of.
             folder = self._bad_steps.save(minibatch, self._learner.publish(), facts)
+            self._meter.kept += [] if folder is None else [f"{folder.parent.name}/{folder.name}"]
         if self._config.on_bad_step == "stop":
             raise bad_step_error(step, updated, most, folder)
 
@@ -319,6 +320,7 @@ class Trainer:
             "step": self._step,
             **changes,
             "skipped_total": self._num_skipped,
+            "bad_steps": ", ".join(meter.kept) or None,
             "epochs": self._config.num_epochs,
             "learning_rate": rate,
             **episode_metrics(meter.episodes),

@@ -273,6 +273,7 @@ def test_a_label_is_read_from_whatever_was_made_of_a_task():
     for value in (task, played, gathered, Group(0, (played,)), batched):
         assert label_of(value) == ("a", "easy")
     assert label_of(Gathered(0, (), ("lost",), "shrunk")) is None
+    assert label_of(Task("1", "?")) == ("unnamed", None)
 
 
 class Said:

@@ -36,6 +36,7 @@ def test_a_bad_step_is_kept_and_repeated_with_the_same_bits(train, batches, tiny
     assert [row["skipped"] for row in ran.rows] == [None, "not_finite", None]
     (folder,) = (tmp_path / "bad-steps").iterdir()
     assert folder.name == "step-000002"
+    assert ran.rows[1]["bad_steps"] == "bad-steps/step-000002"
     replayed = replay(tiny(7), PolicyLoss(), folder)
     assert not np.isfinite(replayed.grad_norm)
     assert (replayed.same_bits, replayed.same_platform) == (True, True)

@@ -18,6 +18,7 @@ from stages.losses.policy import PolicyLoss
 from stages.losses.supervised import SupervisedLoss
 from stages.losses.tokens import Needs, Tokens
 from stages.records import EpisodeRow, Status
+from stages.train.following import FollowConfig
 from stages.train.minibatches import cut, order
 from stages.train.whitening import whitened
 
@@ -166,7 +167,7 @@ def test_whitening_refuses_batches_without_the_silent_ones(segment):
 
 
 def test_nothing_compiles_after_a_trainer_has_opened_whatever_it_does(trainer, batches, tiny):
-    """S91: several updates, an old policy's pass, published casts, a schedule, optimizer state in the host's memory."""
+    """S91: several updates, an old policy's pass, published casts, a schedule, an average, state in the host's memory."""
     compiled: list[str] = []
 
     def count(name: str, duration: float, **_: Any) -> None:
@@ -175,10 +176,11 @@ def test_nothing_compiles_after_a_trainer_has_opened_whatever_it_does(trainer, b
 
     rows: list[dict[str, Any]] = []
     context = testing.context(node="trainer", report=rows.append)
-    one = trainer(
-        tiny(dtype=jnp.bfloat16), num_epochs=2, num_minibatches=2, whiten=True, optimizer_memory="host", warmup_steps=2,
-        schedule="cosine", decay_steps=5, loss=PolicyLoss(against="proximal"), learning_rate=0.0321, max_grad_norm_ratio=100.0,
-    )  # fmt: skip
+    settings = {"num_epochs": 2, "num_minibatches": 2, "whiten": True, "optimizer_memory": "host", "max_grad_norm_ratio": 100.0}
+    # A rate that no other test has, so that nothing is compiled yet.
+    schedule = {"warmup_steps": 2, "schedule": "cosine", "decay_steps": 5, "learning_rate": 0.0321}
+    loss, follow = PolicyLoss(against="proximal"), FollowConfig(decay=0.5)
+    one = trainer(tiny(dtype=jnp.bfloat16), loss=loss, follow=follow, **settings, **schedule)
     jax.monitoring.register_event_duration_secs_listener(count)
     try:
         one.open()
