@@ -32,6 +32,11 @@ class HeldoutConfig(BaseModel):
     deadline_s: float | None = Field(default=1800.0, gt=0)
     """Seconds after which an evaluation is given up, counted, and the swap goes on; ``None`` for any."""
 
+    @property
+    def concurrency(self) -> int:
+        """Episodes that stand beside those of training."""
+        return 0 if self.every is None else self.max_concurrency
+
     def sampling(self, training: SamplingConfig) -> SamplingConfig:
         """How episodes are sampled, given how those of training are."""
         changes = {} if self.temperature is None else {"temperature": self.temperature}

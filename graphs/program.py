@@ -139,7 +139,9 @@ def training(config: RlConfig, parts: Parts, *, shuffled: bool = False) -> Phase
         check_apart((task.prompt for task in parts.train), parts.heldout, "the training tasks")
 
     evicted = eviction_warning(
-        config.max_concurrency * sessions_of(parts.agent), parts.engine.config, config.sampling.max_turns
+        (config.max_concurrency + config.heldout.concurrency) * sessions_of(parts.agent),
+        parts.engine.config,
+        config.sampling.max_turns,
     )
     warnings = () if evicted is None else (evicted,)
     trained = Training(config.trainer, config.loss, config.sampling.temperature, scoring_of(config, parts))

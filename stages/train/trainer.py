@@ -317,6 +317,7 @@ class Trainer:
             "epochs": self._config.num_epochs,
             "learning_rate": float(self._schedule(self._learner.num_updates - 1)) if applied else None,
             "compilations": self._learner.num_compilations,
+            "temporary_bytes": self._learner.temporary_bytes,
         }
         row["warning"] = warning(row, self._config.no_signal_warning)
         return row
