@@ -226,7 +226,7 @@ def _warn(program: Program, plans: Sequence[Plan]) -> None:
     """Say what is allowed and probably not meant."""
     warnings = [warning for phase in program.phases for warning in phase.warnings]
     if program.parts is not None:
-        warnings += placing_warnings(program.parts.model, program.parts.engine.mesh)
+        warnings += placing_warnings(program.parts.model, program.parts.engine.mesh, program.parts.reference_mesh)
     for warning in dict.fromkeys([*warnings, *(warning for plan in plans for warning in plan.warnings)]):
         _print(f"warning: {warning}")
 

@@ -27,6 +27,7 @@ from stages.records import Example, Preference
 from stages.rewards.shuffled import Shuffled
 from stages.scores import Scores
 from stages.train.config import TrainerConfig
+from stages.train.gate import Gate
 
 
 async def _nothing() -> None:
@@ -65,6 +66,7 @@ class Phase:
         prepare: awaited before the graph runs.
         result: read after it ran; goes into the summary.
         training: its trainer; ``None`` where nothing is trained.
+        report: read however it ended; goes into the summary.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Phase:
     prepare: Callable[[], Awaitable[None]] = _nothing
     result: Callable[[], Mapping[str, Any]] = field(default=dict[str, Any])
     training: Training | None = None
+    report: Callable[[], Mapping[str, Any]] = field(default=dict[str, Any])
 
 
 @dataclass(frozen=True)
@@ -121,10 +124,12 @@ def _sft_check(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -
 
 
 def training(config: RlConfig, parts: Parts, *, shuffled: bool = False) -> Phase:
-    """Reinforcement learning, saved in the run's folder."""
+    """Reinforcement learning, saved in the run's folder; the summary says what its gate did."""
+    gates: list[Gate] = []
 
     def make(folder: Path | None) -> Graph:
-        graph = rl(config, parts, None if folder is None else CheckpointStore(folder / "checkpoints"))
+        gates[:] = [Gate(config.gate)]
+        graph = rl(config, parts, None if folder is None else CheckpointStore(folder / "checkpoints"), gates[0])
         return graph.replace("rewards", Shuffled(parts.rewards(), config.seed)) if shuffled else graph
 
     title = f"rl: {config.steps} steps of {config.groups_per_step} groups of {config.group_size}, max_lag {config.max_lag}"
@@ -134,11 +139,16 @@ def training(config: RlConfig, parts: Parts, *, shuffled: bool = False) -> Phase
         check_apart((task.prompt for task in parts.train), parts.heldout, "the training tasks")
 
     evicted = eviction_warning(
-        config.max_concurrency * sessions_of(parts.agent), parts.engine.config, config.sampling.max_turns
+        (config.max_concurrency + config.heldout.concurrency) * sessions_of(parts.agent),
+        parts.engine.config,
+        config.sampling.max_turns,
     )
     warnings = () if evicted is None else (evicted,)
     trained = Training(config.trainer, config.loss, config.sampling.temperature, scoring_of(config, parts))
-    return Phase("rl", title, make, total=config.steps, main=True, check=check, warnings=warnings, training=trained)
+    return Phase(
+        "rl", title, make, total=config.steps, main=True, check=check, warnings=warnings, training=trained,
+        report=lambda: {"gate": gates[0].report()},
+    )  # fmt: skip
 
 
 def supervised(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -> Phase:
@@ -174,7 +184,7 @@ def evaluation(name: str, config: EvaluateConfig, parts: Parts, *, main: bool = 
     latest: list[Scores] = []
 
     def make(folder: Path | None) -> Graph:
-        latest[:] = [Scores(wanted)]
+        latest[:] = [Scores(len(parts.heldout), config.attempts, config.pass_at)]
         return evaluate(config, parts, latest[0], name)
 
     def result() -> dict[str, Any]:

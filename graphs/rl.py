@@ -7,6 +7,7 @@ prompts >> members >> episodes >> groups >> rewards >> (models that are asked) >
 
 from flow import Collect, Freshness, Graph, Retry, Threads
 from graphs.engine_pools import engine_pools
+from graphs.heldout import add_heldout, gated, pinned_evaluation
 from graphs.parts import Parts
 from graphs.rl_config import RlConfig
 from graphs.scoring import Scoring, scoring
@@ -19,25 +20,29 @@ from stages.episodes import Episodes
 from stages.records import Weights
 from stages.tasks.source import Tasks
 from stages.tasks.tables import stretches_of
+from stages.train.gate import Gate
 from stages.train.trainer import Trainer
 
 
-def rl(config: RlConfig, parts: Parts, checkpoints: CheckpointStore | None = None) -> Graph:
+def rl(config: RlConfig, parts: Parts, checkpoints: CheckpointStore | None = None, gate: Gate | None = None) -> Graph:
     """Declare training.
 
     Args:
         config: see ``RlConfig``.
         parts: policy, world and tasks.
         checkpoints: where the trainer saves; ``None`` saves nothing.
+        gate: judges the run, for whoever wants to read what it did; ``None`` makes one.
     """
     pools, asked = engine_pools(parts.engine.config, sessions_of(parts.agent)), scoring_of(config, parts)
     graph = Graph("rl", pools=with_tool_pools(pools.sizes, config, parts.tools, "rl"), rates=config.rates)
-    weights = graph.latest("weights", Weights, load=asked.load(parts.engine.load))
+    pinned = pinned_evaluation(config.heldout, parts, asked.load(parts.engine.load), config.steps)
+    weights = graph.latest("weights", Weights, load=pinned.load)
     episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, config.sampling, config.limits, pools.turn)
     learner = Trainer(
         asked.model, config.loss, config.trainer, checkpoints, temperature=config.sampling.temperature,
         whiten=config.advantages.whole_step, follow=asked.follow,
     )  # fmt: skip
+    learner = gated(learner, gate or Gate(config.gate), parts.model, checkpoints)
 
     prompts = graph.source("prompts", Tasks(parts.train, config.seed, stretches=stretches_of(parts.train)))
     members = graph.repeat("members", prompts, n=config.group_size)
@@ -53,6 +58,7 @@ def rl(config: RlConfig, parts: Parts, checkpoints: CheckpointStore | None = Non
     asked.after(graph, rewards) >> advantages >> batches >> trainer
     freshness = Freshness(config.max_lag, config.late)
     graph.feedback(trainer, weights, initial=lambda: learner.weights, freshness=freshness)
+    add_heldout(graph, config.heldout, parts, pinned, learner, weights, pools, config.sampling, config.limits)
     return graph
 
 
@@ -64,5 +70,6 @@ def scoring_of(config: RlConfig, parts: Parts) -> Scoring:
     """
     return scoring(
         parts, reference=config.reference, teacher=config.teacher, critic=config.critic,
-        temperature=config.sampling.temperature, row_length=config.trainer.row_length,
+        temperature=config.sampling.temperature, group_size=config.group_size, row_length=config.trainer.row_length,
+        row_lengths=config.trainer.row_lengths,
     )  # fmt: skip

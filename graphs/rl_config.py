@@ -5,6 +5,7 @@ from typing import Literal, Self
 import msgspec
 from pydantic import Field, field_validator, model_validator
 
+from graphs.heldout_config import HeldoutConfig
 from graphs.scoring_config import CriticConfig, ReferenceConfig, TeacherConfig
 from graphs.tool_pools import ToolPoolsConfig
 from stages.advantages.config import AdvantagesConfig
@@ -13,6 +14,7 @@ from stages.agents.sampling import SamplingConfig
 from stages.losses.policy import PolicyLoss
 from stages.losses.tokens import Needs
 from stages.train.config import TrainerConfig
+from stages.train.gate import GateConfig
 
 
 class RlConfig(ToolPoolsConfig):
@@ -50,6 +52,10 @@ class RlConfig(ToolPoolsConfig):
     """Ratio, bounds, corrections and penalties of the policy loss."""
     trainer: TrainerConfig = TrainerConfig(row_length=128)
     """Optimizer and micro-batches."""
+    heldout: HeldoutConfig = HeldoutConfig()
+    """Evaluation during training."""
+    gate: GateConfig = GateConfig()
+    """Tolerances of the run, and what follows when one is left."""
 
     @field_validator("sampling")
     @classmethod

@@ -64,10 +64,12 @@ class Outcomes:
     Args:
         on_step: takes a row after each step that is complete and reported: for each source, what was drawn, trained, silent and
             lost (given up for whatever reason) since the row before; ``None`` for no rows.
+        beside: what the names of nodes begin with that are not on the line of what is drawn, as those of an evaluation during
+            training, and are left out; ``None`` for none.
     """
 
-    def __init__(self, on_step: Callable[[Mapping[str, int]], None] | None = None) -> None:
-        self._on_step = on_step
+    def __init__(self, on_step: Callable[[Mapping[str, int]], None] | None = None, beside: str | None = None) -> None:
+        self._on_step, self._beside = on_step, beside
         self.clear()
 
     def clear(self) -> None:
@@ -85,6 +87,8 @@ class Outcomes:
 
     def ended(self, node: str, values: Sequence[Any], reason: str | None) -> None:
         """See ``flow`` on tallies."""
+        if self._beside is not None and node.startswith(self._beside):
+            return
         step = reason is None and any(isinstance(value, Batch) for value in values)
         if step:
             self._latest = []

@@ -1,7 +1,8 @@
 """Attention over packed rows and over a cache. Pure functions; queries and keys come turned already.
 
-Over packed rows it is ``jax.nn.dot_product_attention``, which picks what runs on the platform; capped scores it has not.
-Over a cache it is written out: there the keys have their positions last, and no copy in another order is made.
+Over packed rows it is ``jax.nn.dot_product_attention``, which picks what runs on an accelerator; capped scores it has not, and
+on a CPU ``blocked_attention.py`` is faster by far. Over a cache it is written out: there the keys have their positions last,
+and no copy in another order is made.
 
 Axes: B rows, T tokens of a row, S positions attended to, K key-value heads, G query heads of each, N = K * G, D head size.
 """
@@ -10,10 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from stages.models.blocked_attention import BLOCK, MASKED, Scores, blocked_attention
 from stages.models.layers import soft_cap
-
-MASKED = -1e30
-"""Score of a pair that may not attend: finite, so that a row with nothing to attend to gives numbers and not NaN."""
 
 
 def packed_attention(
@@ -30,6 +29,8 @@ def packed_attention(
 
     Source: Ainslie et al. 2023, arXiv 2305.13245, for grouped queries.
     """
+    if jax.default_backend() == "cpu" and segments_BT.shape[1] > BLOCK:
+        return blocked_attention(query_BTND, keys_BTKD, values_BTKD, segments_BT, Scores(scale, window, cap))
     allowed_BTT = causal(segments_BT, window)
     if cap is None:
         mask_B1TT = allowed_BTT[:, None]

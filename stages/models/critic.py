@@ -15,6 +15,7 @@ from jax.sharding import NamedSharding
 from jaxtyping import Array, Float, Int
 
 from stages.models.config import ModelConfig
+from stages.models.logprobs import Head
 from stages.models.lora import TrainedParam, trained
 from stages.models.mesh import replicated
 from stages.models.transformer import Transformer
@@ -64,14 +65,18 @@ class Critic(nnx.Module):
         self.head_W.set_value(jnp.zeros(norm.shape, jnp.float32, device=place))
 
     def values(
-        self, ids_BT: Int[Array, "B T"], positions_BT: Int[Array, "B T"], segments_BT: Int[Array, "B T"]
+        self,
+        ids_BT: Int[Array, "B T"],
+        positions_BT: Int[Array, "B T"],
+        segments_BT: Int[Array, "B T"],
+        remat: bool = False,
     ) -> Float[Array, "B T"]:
         """Value of what came before each token, float32 [B, T]. See ``Transformer.hidden`` for the arguments.
 
         Entry t is read off the token at t - 1, as a log-probability is. It is 0 where nothing came before: at the first token
         of a segment, and at padding.
         """
-        hidden_BTW = self.trunk.hidden(ids_BT, positions_BT, segments_BT)[:, :-1].astype(jnp.float32)
+        hidden_BTW = self.trunk.hidden(ids_BT, positions_BT, segments_BT, remat)[:, :-1].astype(jnp.float32)
         said_BT = (segments_BT[:, 1:] == segments_BT[:, :-1]) & (segments_BT[:, 1:] > 0)
         return jnp.pad(jnp.where(said_BT, hidden_BTW @ self.head_W[...], 0.0), ((0, 0), (1, 0)))
 
@@ -105,20 +110,33 @@ class ActorCritic(nnx.Module):
         return self.policy(ids_BT, positions_BT, segments_BT)
 
     def hidden(
-        self, ids_BT: Int[Array, "B T"], positions_BT: Int[Array, "B T"], segments_BT: Int[Array, "B T"]
+        self,
+        ids_BT: Int[Array, "B T"],
+        positions_BT: Int[Array, "B T"],
+        segments_BT: Int[Array, "B T"],
+        remat: bool = False,
     ) -> Float[Array, "B T W"]:
         """See ``Transformer.hidden``."""
-        return self.policy.hidden(ids_BT, positions_BT, segments_BT)
+        return self.policy.hidden(ids_BT, positions_BT, segments_BT, remat)
+
+    @property
+    def head(self) -> Head:
+        """See ``Transformer.head``."""
+        return self.policy.head
 
     def logits(self, hidden: Float[Array, "... W"]) -> Float[Array, "... V"]:
         """See ``Transformer.logits``."""
         return self.policy.logits(hidden)
 
     def values(
-        self, ids_BT: Int[Array, "B T"], positions_BT: Int[Array, "B T"], segments_BT: Int[Array, "B T"]
+        self,
+        ids_BT: Int[Array, "B T"],
+        positions_BT: Int[Array, "B T"],
+        segments_BT: Int[Array, "B T"],
+        remat: bool = False,
     ) -> Float[Array, "B T"]:
         """See ``Critic.values``."""
-        return self.critic.values(ids_BT, positions_BT, segments_BT)
+        return self.critic.values(ids_BT, positions_BT, segments_BT, remat)
 
 
 def parted(model: nnx.Module, parameters: Any) -> tuple[Any, Any | None]:

@@ -7,6 +7,9 @@ which is a third of a decode step and on the way of every weight swap.
 Axes: B rows, T tokens of a row, V vocabulary, W width; R rows of a cached step, C new tokens of a row.
 """
 
+import functools
+
+import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
@@ -17,6 +20,7 @@ from stages.models.block import Block, Turn, norm_scale
 from stages.models.cache import Cache, write
 from stages.models.config import ModelConfig
 from stages.models.linear import draw_normals
+from stages.models.logprobs import Head
 from stages.models.mesh import spread_rows, whole_rows
 
 
@@ -43,7 +47,11 @@ class Transformer(nnx.Module):
         return self.logits(self.hidden(ids_BT, positions_BT, segments_BT))
 
     def hidden(
-        self, ids_BT: Int[Array, "B T"], positions_BT: Int[Array, "B T"], segments_BT: Int[Array, "B T"]
+        self,
+        ids_BT: Int[Array, "B T"],
+        positions_BT: Int[Array, "B T"],
+        segments_BT: Int[Array, "B T"],
+        remat: bool = False,
     ) -> Float[Array, "B T W"]:
         """Normalised final vectors of packed rows.
 
@@ -52,24 +60,29 @@ class Transformer(nnx.Module):
             positions_BT: position within the segment, from 0.
             segments_BT: a token attends to tokens of its own segment at or before it in the row. 0 is padding: it sees only
                 padding, and its outputs are finite but mean nothing.
+            remat: whether a gradient works out the inside of each block again, and keeps only what flows between blocks.
 
         Returns:
             [B, T, W] in the model's dtype.
         """
-        config = self.config
         turns = self._turns(positions_BT)
         x_BTW = spread_rows(self._embed(ids_BT))
-        for layer, block in enumerate(self.blocks):
-            window = config.window(layer)
-            attended = packed_attention(
-                *block.project(x_BTW, turns[window is not None]),
-                segments_BT,
-                scale=config.score_scale,
-                window=window,
-                cap=config.attention_cap,
-            )
-            x_BTW = spread_rows(block.finish(x_BTW, attended))
+        for layer in range(len(self.blocks)):
+            run = functools.partial(self._block, layer)
+            x_BTW = (jax.checkpoint(run) if remat else run)(x_BTW, turns, segments_BT)
         return self._final(x_BTW)
+
+    def _block(self, layer: int, x_BTW: Array, turns: tuple[Turn, Turn], segments_BT: Array) -> Array:
+        config, block = self.config, self.blocks[layer]
+        window = config.window(layer)
+        attended = packed_attention(
+            *block.project(x_BTW, turns[window is not None]),
+            segments_BT,
+            scale=config.score_scale,
+            window=window,
+            cap=config.attention_cap,
+        )
+        return spread_rows(block.finish(x_BTW, attended))
 
     def extend(
         self,
@@ -111,11 +124,16 @@ class Transformer(nnx.Module):
             written.append(new)
         return self._final(x_RCW), Cache(tuple(written))
 
+    @property
+    def head(self) -> Head:
+        """What turns final vectors into logits."""
+        projection_VW = self.embedding_VW if self.config.tie_embeddings else self.unembedding_VW
+        return Head(projection_VW[...], self.config.logit_cap)
+
     def logits(self, hidden: Float[Array, "... W"]) -> Float[Array, "... V"]:
         """Scores of the next token, float32."""
-        projection_VW = self.embedding_VW if self.config.tie_embeddings else self.unembedding_VW
-        logits = jnp.matmul(hidden, projection_VW[...].T, preferred_element_type=jnp.float32)
-        return layers.soft_cap(logits, self.config.logit_cap)
+        projection_VW, cap = self.head
+        return layers.soft_cap(jnp.matmul(hidden, projection_VW.T, preferred_element_type=jnp.float32), cap)
 
     def _embed(self, ids_BT: Array) -> Array:
         x_BTW = jnp.take(whole_rows(self.embedding_VW[...]), ids_BT, axis=0, mode="clip")

@@ -41,6 +41,9 @@ class TrainerConfig(BaseModel):
     split_last: int = Field(default=1, ge=1)
     """Parts that a micro-batch is cut into at the end of a step, where less than a whole one is left; 1 for none. A part is a
     program more for each row length, and fewer tokens of filling."""
+    remat: Literal["none", "block"] = "none"
+    """``block``: the backward pass works out the inside of each block again, from what flows between blocks. A third more
+    arithmetic, for a fraction of the memory."""
     num_epochs: int = Field(default=1, ge=1)
     """Passes over the groups of a step. Above 1 a step is held until its last group is there, as with ``num_minibatches``."""
     num_minibatches: int = Field(default=1, ge=1)

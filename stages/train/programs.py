@@ -86,7 +86,7 @@ def programs(
     Whatever goes with a parameter, its gradient and its moments, lies where the parameter lies; the rest is on every device.
     """
     optimizer = make_optimizer(config)
-    read = make_read(graphdef, layout.dtypes, loss, temperature)
+    read = make_read(graphdef, layout.dtypes, loss, temperature, config.remat == "block")
     objective = make_objective(read, loss)
     everywhere = replicated(mesh_of(layout.leaves))
     shapes = layout.masters

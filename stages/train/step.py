@@ -17,7 +17,7 @@ from flax import nnx
 
 from stages.batches.rows import Rows
 from stages.losses.tokens import Loss, Sums, Tokens, masked_sum
-from stages.models.logprobs import token_logprobs
+from stages.models.logprobs import Scorable, target_logprobs
 
 
 class Gap(NamedTuple):
@@ -78,8 +78,10 @@ def cast_like(parameters: Any, dtypes: tuple[Any, ...]) -> Any:
     return jax.tree.unflatten(structure, [leaf.astype(dtype) for leaf, dtype in zip(leaves, dtypes, strict=True)])
 
 
-def make_read(graphdef: nnx.GraphDef, dtypes: tuple[Any, ...], loss: Loss, temperature: float) -> Read:
-    """(parameters, frozen, rows) -> what the loss reads, for a model that maps packed rows to logits.
+def make_read(
+    graphdef: nnx.GraphDef[Scorable], dtypes: tuple[Any, ...], loss: Loss, temperature: float, remat: bool = False
+) -> Read:
+    """(parameters, frozen, rows) -> what the loss reads, for a model as ``stages.models.logprobs.Scorable`` describes it.
 
     A loss that needs a critic gets ``model.values(ids, positions, segments)``, float32 [B, T]: the value of what came before
     each token.
@@ -89,12 +91,13 @@ def make_read(graphdef: nnx.GraphDef, dtypes: tuple[Any, ...], loss: Loss, tempe
         dtypes: the model's own types of what is trained.
         loss: see ``Loss``.
         temperature: of the distribution that tokens were sampled from.
+        remat: see ``Transformer.hidden``.
     """
 
     def read(parameters: Any, frozen: Any, rows: Rows) -> Tokens:
         model = nnx.merge(graphdef, cast_like(parameters, dtypes), frozen)
-        logits_BTV = model(rows.ids, rows.positions, rows.segments)
-        logprobs_BT, entropy_BT = token_logprobs(logits_BTV, rows.ids, rows.segments, temperature)
+        packed = rows.ids, rows.positions, rows.segments
+        logprobs_BT, entropy_BT = target_logprobs(model.hidden(*packed, remat), model.head, rows.ids, rows.mask, temperature)
         return Tokens(
             logprobs=logprobs_BT,
             entropy=entropy_BT,
@@ -105,7 +108,7 @@ def make_read(graphdef: nnx.GraphDef, dtypes: tuple[Any, ...], loss: Loss, tempe
             behaviour=rows.logprobs,
             proximal=rows.proximal,
             reference=rows.reference,
-            values=model.values(rows.ids, rows.positions, rows.segments) if loss.needs.critic else None,
+            values=model.values(*packed, remat) if loss.needs.critic else None,
             old_values=rows.values,
             returns=rows.returns,
         )

@@ -1,8 +1,11 @@
 """Attention, packed and cached, against a loop over rows, heads and queries."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from stages.models import blocked_attention
 from stages.models.attention import cached_attention, packed_attention
 
 RANDOM = np.random.default_rng(0)
@@ -48,3 +51,44 @@ def test_packed_attention_sees_its_own_segment_back_to_the_window(window, cap):
 def test_query_that_may_see_nothing_gives_a_finite_value():
     nothing = np.zeros((1, 2, 3), bool)
     assert np.isfinite(cached_attention(draw(1, 2, 1, 4), draw(1, 1, 4, 3), draw(1, 1, 3, 4), nothing, scale=1.0)).all()
+
+
+def packed_rows(*lengths: list[int]) -> np.ndarray:
+    """Segment numbers of rows of 300 tokens, padded; more than two blocks each."""
+    rows = np.zeros((len(lengths), 300), np.int32)
+    for row, of_row in zip(rows, lengths, strict=True):
+        filled = np.repeat(np.arange(1, len(of_row) + 1), of_row)
+        row[: len(filled)] = filled
+    return rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("window", "cap"), [(None, None), (40, None), (150, 0.7)])
+def test_blocks_give_what_all_pairs_give(monkeypatch, window, cap):
+    """Values and gradients, for segments that end within blocks and between them, and a row of padding alone."""
+    segments = packed_rows([128, 1, 90, 40], [300], [5] * 20, [])
+    query, keys, values, towards = draw(4, 300, 4, 8), draw(4, 300, 2, 8), draw(4, 300, 2, 8), draw(4, 300, 4, 8)
+    real = (segments > 0)[:, :, None, None]
+
+    def summed(*parts: jax.Array) -> jax.Array:
+        mixed = packed_attention(*parts, segments, scale=0.3, window=window, cap=cap)
+        return jnp.sum(jnp.where(real, mixed * towards, 0.0)), mixed
+
+    blocked = jax.jit(jax.value_and_grad(summed, argnums=(0, 1, 2), has_aux=True))
+    (value, mixed), gradient = blocked(query, keys, values)
+    assert np.isfinite(mixed).all()
+    with monkeypatch.context() as patch:
+        patch.setattr("stages.models.attention.BLOCK", 300)
+        (expected, plain), wanted = jax.jit(jax.value_and_grad(summed, argnums=(0, 1, 2), has_aux=True))(query, keys, values)
+    np.testing.assert_allclose(value, expected, rtol=1e-4)
+    np.testing.assert_allclose(np.where(real, mixed, 0.0), np.where(real, plain, 0.0), atol=2e-6)
+    for mine, other in zip(gradient, wanted, strict=True):
+        np.testing.assert_allclose(mine, other, atol=2e-5)
+
+
+def test_blocks_that_share_no_segment_are_skipped():
+    """First block that each may see: worked out by hand for segments of 128, 300 and 60 tokens, and two blocks of padding."""
+    known = np.full((6, 1, 128), blocked_attention.PADDING, np.int32)
+    known.reshape(-1)[:488] = np.repeat([1, 2, 3], [128, 300, 60])
+    assert blocked_attention._first_blocks(known, None).tolist() == [0, 1, 1, 1, 4, 5]
+    assert blocked_attention._first_blocks(known, 100).tolist() == [0, 1, 1, 2, 4, 5]

@@ -1,8 +1,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from stages.models.logprobs import token_logprobs
+from stages.models import layers, logprobs
+from stages.models.logprobs import Head, target_logprobs, token_logprobs
 
 RANDOM = np.random.default_rng(0)
 LOGITS = RANDOM.normal(size=(1, 7, 5)).astype(np.float32) * 3
@@ -42,3 +44,93 @@ def test_gradient_is_finite_and_zero_where_nothing_is_predicted():
     gradient = jax.grad(lambda logits: jnp.sum(token_logprobs(logits, IDS, SEGMENTS)[0]))(LOGITS)
     assert np.isfinite(gradient).all()
     assert (np.abs(gradient).sum(axis=-1) > 0)[0].tolist() == [True, True, False, True, False, False, False]
+
+
+WIDTH, ROWS, LENGTH, VOCABULARY = 6, 3, 23, 19
+
+
+def drawn(dtype: str = "float32") -> tuple:
+    """Vectors, a projection, ids, segments and targets: a few tokens of a row are none."""
+    random = np.random.default_rng(1)
+    hidden = jnp.asarray(random.normal(size=(ROWS, LENGTH, WIDTH)), dtype)
+    projection = jnp.asarray(random.normal(size=(VOCABULARY, WIDTH)), dtype)
+    ids = random.integers(0, VOCABULARY, (ROWS, LENGTH)).astype(np.int32)
+    segments = np.sort(random.integers(1, 4, (ROWS, LENGTH)), axis=1).astype(np.int32)
+    segments[:, -3:] = 0
+    follows = np.pad((segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0), ((0, 0), (1, 0)))
+    return hidden, projection, ids, segments, follows & (random.random((ROWS, LENGTH)) < 0.6)
+
+
+def weighed(logprobs: jax.Array, entropies: jax.Array) -> jax.Array:
+    """A number that has a gradient of its own for each."""
+    random = np.random.default_rng(2)
+    first, second = random.normal(size=(2, ROWS, LENGTH)).astype(np.float32)
+    return jnp.sum(logprobs * first + entropies * second)
+
+
+@pytest.mark.parametrize("chunk", [VOCABULARY * 16, 1 << 23])
+@pytest.mark.parametrize(("cap", "temperature"), [(None, 1.0), (2.0, 0.6), (None, 0.0)])
+def test_targets_without_their_logits_are_what_full_logits_give(monkeypatch, chunk, cap, temperature):
+    """Values and gradients, by vectors and projection, of log-probabilities and entropies; in chunks, and in a single one."""
+    monkeypatch.setattr(logprobs, "CHUNK_LOGITS", chunk)
+    hidden, projection, ids, segments, mask = drawn()
+
+    def full(hidden: jax.Array, projection: jax.Array) -> jax.Array:
+        logits = layers.soft_cap(hidden @ projection.T, cap)
+        return weighed(*(jnp.where(mask, part, 0.0) for part in token_logprobs(logits, ids, segments, temperature)))
+
+    def targets(hidden: jax.Array, projection: jax.Array) -> jax.Array:
+        return weighed(*target_logprobs(hidden, Head(projection, cap), ids, mask, temperature))
+
+    expected, wanted = jax.value_and_grad(full, argnums=(0, 1))(hidden, projection)
+    value, gradient = jax.jit(jax.value_and_grad(targets, argnums=(0, 1)))(hidden, projection)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    for mine, other in zip(gradient, wanted, strict=True):
+        np.testing.assert_allclose(mine, other, atol=3e-5)
+
+
+def test_tokens_that_are_no_targets_give_zero_and_have_no_gradient():
+    """S75: NaN in the vector of one that is no target reaches neither."""
+    hidden, projection, ids, _, mask = drawn()
+    hidden = jnp.where(jnp.pad(mask[:, 1:], ((0, 0), (0, 1)))[..., None], hidden, jnp.nan)
+    found = jax.jit(lambda h, p: target_logprobs(h, Head(p), ids, mask))(hidden, projection)
+    gradient = jax.jit(jax.grad(lambda h, p: weighed(*target_logprobs(h, Head(p), ids, mask)), argnums=(0, 1)))(
+        hidden, projection
+    )
+    for part in found:
+        assert np.isfinite(part).all()
+        assert not part[~mask].any()
+    assert all(np.isfinite(part).all() for part in gradient)
+
+
+def test_without_a_target_nothing_is_projected_and_all_is_zero():
+    hidden, projection, ids, _, mask = drawn()
+    value, gradient = jax.value_and_grad(lambda h: weighed(*target_logprobs(h, Head(projection), ids, np.zeros_like(mask))))(
+        hidden
+    )
+    assert value == 0.0
+    assert not gradient.any()
+
+
+def test_bfloat16_vectors_give_float32_numbers_close_to_exact_ones():
+    hidden, projection, ids, segments, mask = drawn("bfloat16")
+    found = target_logprobs(hidden, Head(projection), ids, mask)
+    exact = token_logprobs(hidden.astype(jnp.float32) @ projection.astype(jnp.float32).T, ids, segments)
+    for mine, other in zip(found, exact, strict=True):
+        assert mine.dtype == jnp.float32
+        np.testing.assert_allclose(mine, np.where(mask, other, 0.0), atol=1e-4)
+    gradient = jax.grad(lambda p: target_logprobs(hidden, Head(p), ids, mask)[0].sum())(projection)
+    assert gradient.dtype == jnp.bfloat16
+
+
+def test_memory_does_not_grow_with_tokens_times_vocabulary():
+    """The bytes a compiled gradient works in: full logits of the longer rows alone would be 16 times what is allowed."""
+
+    def temporary(length: int) -> int:
+        hidden, projection = jnp.ones((1, length, 8)), jnp.ones((4096, 8))
+        ids, mask = np.zeros((1, length), np.int32), np.ones((1, length), bool)
+        gradient = jax.jit(jax.grad(lambda h, p: target_logprobs(h, Head(p), ids, mask)[0].sum(), argnums=(0, 1)))
+        return gradient.lower(hidden, projection).compile().memory_analysis().temp_size_in_bytes
+
+    short, long = temporary(4096), temporary(32768)
+    assert long - short < 32768 * 4096 * 4 / 16

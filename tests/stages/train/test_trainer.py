@@ -19,6 +19,7 @@ from stages.checkpoint.store import CheckpointStore, complete_steps, load_parame
 from stages.losses.policy import PolicyLoss
 from stages.losses.supervised import SupervisedLoss
 from stages.models.config import ModelConfig
+from stages.models.logprobs import Head
 from stages.models.transformer import Transformer
 from stages.records import Batch, EpisodeRow, Segment, Status
 from stages.train.config import TrainerConfig
@@ -36,11 +37,18 @@ class Bag(nnx.Module):
         self.embedding = nnx.Param(0.5 * jax.random.normal(rngs.params(), (VOCAB, 6)))
         self.projection = nnx.Param(0.5 * jax.random.normal(rngs.params(), (6, VOCAB)))
 
-    def __call__(self, ids_BT: jax.Array, positions_BT: jax.Array, segments_BT: jax.Array) -> jax.Array:
+    def hidden(self, ids_BT: jax.Array, positions_BT: jax.Array, segments_BT: jax.Array, remat: bool = False) -> jax.Array:
         length = ids_BT.shape[1]
         seen_BTT = (segments_BT[:, :, None] == segments_BT[:, None, :]) & jnp.tril(jnp.ones((1, length, length), bool))
         weights_BTT = seen_BTT / (1.0 + positions_BT[:, :, None])
-        return jnp.tanh(weights_BTT @ self.embedding[...][ids_BT]) @ self.projection[...]
+        return jnp.tanh(weights_BTT @ self.embedding[...][ids_BT])
+
+    @property
+    def head(self) -> Head:
+        return Head(self.projection[...].T)
+
+    def __call__(self, *packed: jax.Array) -> jax.Array:
+        return self.hidden(*packed) @ self.projection[...]
 
 
 def tiny(seed: int = 0) -> Bag:
