@@ -70,6 +70,6 @@ def scoring_of(config: RlConfig, parts: Parts) -> Scoring:
     """
     return scoring(
         parts, reference=config.reference, teacher=config.teacher, critic=config.critic,
-        temperature=config.sampling.temperature, row_length=config.trainer.row_length,
+        temperature=config.sampling.temperature, group_size=config.group_size, row_length=config.trainer.row_length,
         row_lengths=config.trainer.row_lengths,
     )  # fmt: skip

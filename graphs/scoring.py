@@ -55,6 +55,7 @@ def scoring(
     teacher: TeacherConfig | None = None,
     critic: CriticConfig | None = None,
     temperature: float,
+    group_size: int,
     row_length: int,
     row_lengths: tuple[int, ...] = (),
 ) -> Scoring:
@@ -66,6 +67,7 @@ def scoring(
         teacher: see ``TeacherConfig``; ``None`` without.
         critic: see ``CriticConfig``; ``None`` without.
         temperature: that episodes are sampled at.
+        group_size: members of a group.
         row_length: of the trainer.
         row_lengths: of the trainer.
 
@@ -74,21 +76,23 @@ def scoring(
             is to rest in host memory.
     """
     model = parts.model if critic is None else ActorCritic(parts.model)
+    own, lengths = mesh_of(nnx.state(parts.model, nnx.Param)), (*row_lengths, row_length)
+    mesh = parts.reference_mesh or own
     stages: dict[str, TokenScores] = {}
     if reference is not None:
         _check_reference(parts, reference)
         stages["reference"] = TokenScores(
             parts.model if reference.follow is not None else without_adapters(parts.model), "reference",
-            reference.shaped(row_length, row_lengths), temperature=temperature, mesh=parts.reference_mesh,
+            reference.shaped(lengths, group_size, mesh), temperature=temperature, mesh=parts.reference_mesh,
         )  # fmt: skip
     if teacher is not None:
         found = checked(parts.teacher, parts.chat.vocab_size)
         stages["teacher"] = TokenScores(
-            found.model, "teacher", teacher.shaped(row_length, row_lengths), temperature=temperature, fetch=found.fetch,
-            mesh=parts.reference_mesh or mesh_of(nnx.state(parts.model, nnx.Param)),
+            found.model, "teacher", teacher.shaped(lengths, group_size, mesh), temperature=temperature, fetch=found.fetch,
+            mesh=mesh,
         )  # fmt: skip
     if critic is not None:
-        stages["values"] = TokenScores(model, "values", critic.shaped(row_length, row_lengths))
+        stages["values"] = TokenScores(model, "values", critic.shaped(lengths, group_size, own))
     return Scoring(model, None if reference is None else reference.follow, stages)
 
 

@@ -29,7 +29,7 @@ from jax.sharding import Mesh
 from flow import Context
 from stages.batches.rows import RowFiller
 from stages.models.critic import ActorCritic
-from stages.models.logprobs import token_logprobs
+from stages.models.logprobs import target_logprobs
 from stages.models.mesh import row_sharding
 from stages.models.transformer import Transformer
 from stages.records import Episode, Group, Status, Weights
@@ -98,7 +98,7 @@ class TokenScores:
             self._fetch()
         if isinstance(self._model, ActorCritic):
             self._model.begin()
-        self._held = self._described()
+        self._held, self._in_force = self._described(), None
         self._held.open()
         with jax.set_mesh(self._held.mesh):
             jitted = scores_of(self._held.graphdef, self._fills == "values", self._temperature)
@@ -106,8 +106,9 @@ class TokenScores:
 
     def _compiled(self, jitted: Any, shape: tuple[int, int]) -> Callable[..., jax.Array]:
         self.num_compilations += 1
-        integers = jax.ShapeDtypeStruct(shape, np.int32, sharding=row_sharding(self._held.mesh))
-        return jitted.lower(*self._held.shapes, integers, integers, integers).compile()
+        place = row_sharding(self._held.mesh)
+        rows = [jax.ShapeDtypeStruct(shape, dtype, sharding=place) for dtype in (np.int32, np.int32, np.int32, bool)]
+        return jitted.lower(*self._held.shapes, *rows).compile()
 
     async def load(self, weights: Weights, version: int) -> None:
         """Put in force what a version has for this stage; returns when it is. Of an open stage.
@@ -147,7 +148,7 @@ class TokenScores:
         filler = RowFiller(self._shapes)
         flat = np.full(sum(len(episode.ids) for episode in episodes), np.nan, np.float32)
         for rows in filler.add(units_of(episodes, self._config.row_length, self._fills)) + filler.flush():
-            spread = jax.device_put((rows.ids, rows.positions, rows.segments), row_sharding(self._held.mesh))
+            spread = jax.device_put((rows.ids, rows.positions, rows.segments, rows.mask), row_sharding(self._held.mesh))
             put(flat, rows, np.asarray(self._programs[rows.ids.shape](*parameters, *spread)))
         return cut(flat, episodes)
 
@@ -176,9 +177,10 @@ class TokenScores:
 
 @functools.lru_cache(maxsize=8)
 def scores_of(graphdef: nnx.GraphDef, values: bool, temperature: float) -> Any:
-    """(trained, frozen, ids, positions, segments) -> float32 [B, T], jitted; nothing is compiled yet.
+    """(trained, frozen, ids, positions, segments, mask) -> float32 [B, T], jitted; nothing is compiled yet.
 
-    Cached: under the same object JAX finds what it has compiled, so a second run in a process compiles nothing.
+    Targets alone are projected, a chunk at a time, as the trainer does: the logits of a batch never exist whole. Cached: under
+    the same object JAX finds what it has compiled, so a second run in a process compiles nothing.
 
     Args:
         graphdef: of a model split in what is trained and what is frozen.
@@ -186,10 +188,10 @@ def scores_of(graphdef: nnx.GraphDef, values: bool, temperature: float) -> Any:
         temperature: of the log-probabilities.
     """
 
-    def score(own: Any, frozen: Any, ids_BT: jax.Array, positions_BT: jax.Array, segments_BT: jax.Array) -> jax.Array:
+    def score(own: Any, frozen: Any, ids: jax.Array, positions: jax.Array, segments: jax.Array, mask: jax.Array) -> jax.Array:
         model = nnx.merge(graphdef, own, frozen)
         if values:
-            return model.values(ids_BT, positions_BT, segments_BT)
-        return token_logprobs(model(ids_BT, positions_BT, segments_BT), ids_BT, segments_BT, temperature)[0]
+            return model.values(ids, positions, segments)
+        return target_logprobs(model.hidden(ids, positions, segments), model.head, ids, mask, temperature)[0]
 
     return jax.jit(score)

@@ -42,6 +42,7 @@ class Learner:
         published: the same in the model's own types, as they were at the last ``publish``.
         accumulated: sums of gradients since the last update.
         num_compilations: programs compiled.
+        temporary_bytes: most that one of them works in, beside what it is given and gives; 0 where the platform does not say.
     """
 
     def __init__(self, model: nnx.Module, loss: Loss, config: TrainerConfig, temperature: float) -> None:
@@ -57,7 +58,7 @@ class Learner:
         self.accumulated = jax.tree.map(
             lambda leaf: jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding), self._made.accumulated
         )
-        self.num_compilations = 0
+        self.num_compilations = self.temporary_bytes = 0
         self._accumulate: dict[tuple[int, ...], Compiled] = {}
         self._logprobs: dict[tuple[int, ...], Compiled] = {}
         self._publish: Compiled | None = None
@@ -154,7 +155,10 @@ class Learner:
 
     def _compiled(self, jitted: Any, *arguments: Any) -> Compiled:
         self.num_compilations += 1
-        return jitted.lower(*arguments).compile()
+        program = jitted.lower(*arguments).compile()
+        memory = program.memory_analysis()
+        self.temporary_bytes = max(self.temporary_bytes, memory.temp_size_in_bytes if memory is not None else 0)
+        return program
 
     def _on_mesh(self, parameters: Any) -> Any:
         """Parameters where they lie, those that lie on no mesh on every device."""

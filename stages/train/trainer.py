@@ -299,6 +299,7 @@ class Trainer:
             self._keep_bad(updated, minibatch, most, version)
         if minibatch.num_targets:
             self._norms = with_norm(self._norms, norm)
+        self._num_skipped += updated.reason is not None
         self._meter.update_s += self._clock() - begun
 
     def _keep_bad(self, updated: Updated, minibatch: Minibatch, most: float, version: int) -> None:
@@ -314,7 +315,6 @@ class Trainer:
     def _row(self, meter: StepMeter, *, save_s: float, step_s: float) -> Row:
         changes = update_metrics(meter.updates)
         rate = float(self._schedule(self._learner.num_updates - 1)) if changes["updates"] else None
-        self._num_skipped += len(meter.updates) - int(changes["updates"] or 0)
         busy_s = meter.gradient_s + meter.proximal_s + meter.update_s + save_s
         row: Row = {
             "step": self._step,
@@ -337,6 +337,7 @@ class Trainer:
             "tokens_per_second": meter.num_tokens / step_s,
             "gradient_tokens_per_second": meter.num_gradient_tokens / meter.gradient_s if meter.gradient_s else None,
             "compilations": self._learner.num_compilations,
+            "temporary_bytes": self._learner.temporary_bytes,
         }
         row["warning"] = warning(row, self._config.no_signal_warning)
         return row

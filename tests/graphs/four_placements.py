@@ -107,7 +107,9 @@ def declared(parts: Parts, scores: Scoring, trainer: Trainer, delays: dict[str, 
 def run(config: PlacingConfig, delays: dict[str, float | None] | None = None) -> dict[str, Any]:
     parts = placed(config)
     reference = ReferenceConfig(follow=FollowConfig(decay=0.5), rows_per_batch=2)
-    scores = scoring(parts, reference=reference, critic=CriticConfig(rows_per_batch=2), temperature=1.0, row_length=ROW)
+    scores = scoring(
+        parts, reference=reference, critic=CriticConfig(rows_per_batch=2), temperature=1.0, group_size=4, row_length=ROW
+    )
     trainer = Trainer(scores.model, LOSS, TRAINER, follow=scores.follow)
     rows: list[dict[str, Any]] = []
     devices: set[int] = set()

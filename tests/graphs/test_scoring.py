@@ -23,7 +23,7 @@ from stages.models.config import ModelConfig
 from stages.models.critic import ActorCritic
 from stages.models.huggingface import write_huggingface
 from stages.models.lora import LoraConfig, add_lora
-from stages.models.mesh import MeshConfig
+from stages.models.mesh import MeshConfig, make_mesh
 from stages.models.transformer import Transformer
 from stages.records import Group
 from stages.train.following import FollowConfig
@@ -38,7 +38,7 @@ def parts_of(settings: CalculatorConfig, **changes: Any) -> Parts:
 
 
 def put_together(parts: Parts, **asked: Any) -> Scoring:
-    return scoring(parts, temperature=1.0, row_length=64, **asked)
+    return scoring(parts, temperature=1.0, group_size=4, row_length=64, **asked)
 
 
 def larger(settings: CalculatorConfig, **changes: Any) -> Transformer:
@@ -63,6 +63,18 @@ def test_nodes_stand_in_order_and_only_where_they_are_asked_for(config: Callable
     assert none.after(graph, source) is source
     assert none.load(parts.engine.load) == parts.engine.load
     assert put_together(parts, reference=FOLLOWS).follow == FOLLOWS.follow
+
+
+@pytest.mark.parametrize(
+    ("group_size", "mesh", "rows"),
+    [(1, MeshConfig(), 1), (5, MeshConfig(), 5), (64, MeshConfig(), 8), (1, MeshConfig(data=2), 2), (5, MeshConfig(fsdp=2), 6)],
+)
+def test_a_batch_has_a_row_for_each_member_and_as_many_as_devices_can_share(
+    group_size: int, mesh: MeshConfig, rows: int
+) -> None:
+    config = ReferenceConfig().shaped((16, 64), group_size, make_mesh(mesh))
+    assert config.shapes == ((rows, 64), (rows * 4, 16))
+    assert ReferenceConfig(rows_per_batch=3).shaped((64,), group_size, make_mesh(mesh)).rows_per_batch == 3
 
 
 def test_a_teacher_that_is_missing_or_lacks_tokens_is_refused(config: Callable[..., CalculatorConfig]) -> None:
