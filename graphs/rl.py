@@ -60,7 +60,7 @@ def rl(config: RlConfig, parts: Parts, checkpoints: CheckpointStore | None = Non
     asked.after(graph, rewards) >> advantages >> batches >> trainer
     freshness = Freshness(config.max_lag, config.late)
     graph.feedback(trainer, weights, initial=lambda: learner.weights, freshness=freshness)
-    add_heldout(graph, config.heldout, parts, pinned, learner, weights, pools, config.sampling, config.limits)
+    add_heldout(graph, config, parts, pinned, learner, weights, pools)
     return graph
 
 
