@@ -20,7 +20,7 @@ from graphs.engine_trace import EngineTrace
 from graphs.evaluate import EvaluateConfig
 from graphs.parts import Parts
 from graphs.program import Program, evaluation, training, warm_start
-from graphs.rl import RlConfig
+from graphs.rl_config import RlConfig
 from graphs.sft import SftConfig
 from stages.agents.model_agent import ModelAgent
 from stages.agents.sampling import SamplingConfig

@@ -10,7 +10,7 @@ from graphs.cli import main
 from graphs.evaluate import EvaluateConfig
 from graphs.own_parts import own_parts
 from graphs.program import Program, evaluation, training
-from graphs.rl import RlConfig
+from graphs.rl_config import RlConfig
 from stages.agents.sampling import SamplingConfig
 from stages.envs.housed import on_loop
 from stages.envs.tool_env import ToolEnv

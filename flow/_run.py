@@ -65,7 +65,7 @@ class Run:
         self.plan, self.state, self.number = plan, State(plan), next(_NUMBERS)
         self._recorder, self._watchers, self._stall_s = recorder, tuple(watchers), stall_s
         self.watched = bool(self._watchers)
-        self.tally = None if tally is None else GuardedTally(tally, self._fail)
+        self.tally = None if tally is None else GuardedTally(tally, self._fail, plan.spec)
         self._lag = lag
         self._closing = Closing(closing_s, stall_s)
         self._loading = Loading(self.state, recorder, self._maybe_over)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 
 from ._core.state import State
-from ._spec import BEGINNINGS
 from ._stacks import place_of_task
 from ._workers.hands import Crew, Hands
 
@@ -29,14 +28,15 @@ class Stop(IntEnum):
 
 
 def stop_drawing(state: State, workers: Sequence[Hands]) -> None:
-    """Have the sources draw no more. One that waits for its next value is cancelled; what it has in hand is still sent."""
+    """Have the sources draw no more. One that waits for its next value is cancelled; what it has in hand is still sent.
+
+    Versions of a cell are given as long as its writer makes some, which ends of itself.
+    """
     for node in state.nodes.values():
-        if node.spec.kind in BEGINNINGS:
+        if node.spec.kind == "source":
             node.complete = True
     loop = asyncio.get_running_loop() if workers else None
     for hands in workers:
-        if hands.node.spec.kind == "versions":
-            hands.parker()  # to see that it is at its end
         if loop is None or hands.node.spec.kind != "source" or not hands.lane.open or hands.lane.state != "work":
             continue
         executor = hands.crew.executor

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from ._spec import Spec
+
 
 class Watcher(Protocol):
     """Somebody who looks on. Called on the loop, so it must be quick; an exception ends the run."""
@@ -29,7 +31,8 @@ class Tally(Protocol):
     def ended(self, node: str, values: Sequence[Any], reason: str | None) -> None:
         """Values came to their end: a sink took them for good (``None``), or they were given up for a reason.
 
-        A member's end is told by its group: as what the group was opened from, where that was dropped.
+        A member's end is told by its group: as what the group was opened from, where that was dropped. What begins at a node of
+        versions was never drawn, and its end is not told.
         """
         ...
 
@@ -40,10 +43,14 @@ class GuardedTally:
     Args:
         tally: who counts.
         fail: ends the run with an error.
+        spec: of the graph.
     """
 
-    def __init__(self, tally: Tally, fail: Callable[[BaseException], None]) -> None:
+    def __init__(self, tally: Tally, fail: Callable[[BaseException], None], spec: Spec) -> None:
         self._tally, self._fail = tally, fail
+        self._lines = {
+            name for name in spec.nodes if any(spec.nodes[node].kind == "source" for node in {name, *spec.ancestors(name)})
+        }
 
     def drawn(self, node: str, values: Sequence[Any]) -> None:
         """See ``Tally``."""
@@ -54,6 +61,8 @@ class GuardedTally:
 
     def ended(self, node: str, values: Sequence[Any], reason: str | None) -> None:
         """See ``Tally``."""
+        if node not in self._lines:
+            return
         try:
             self._tally.ended(node, values, reason)
         except Exception as error:

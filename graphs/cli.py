@@ -27,7 +27,7 @@ from rich.console import Console
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 from flow import BuildError, FlowError, Plan
-from graphs.catalogue import CATALOGUE, find
+from graphs.catalogue import CATALOGUE, find, starting_from
 from graphs.chat import ChatConfig, find_speaker, hold_chat
 from graphs.compiled import keep_compiled
 from graphs.execute import check_parts, execute, prepare
@@ -226,7 +226,7 @@ def _warn(program: Program, plans: Sequence[Plan]) -> None:
     """Say what is allowed and probably not meant."""
     warnings = [warning for phase in program.phases for warning in phase.warnings]
     if program.parts is not None:
-        warnings += placing_warnings(program.parts.model, program.parts.engine.mesh)
+        warnings += placing_warnings(program.parts.model, program.parts.engine.mesh, program.parts.reference_mesh)
     for warning in dict.fromkeys([*warnings, *(warning for plan in plans for warning in plan.warnings)]):
         _print(f"warning: {warning}")
 
@@ -325,7 +325,8 @@ def _program(command: str, arguments: list[str]) -> tuple[Program, Options]:
     if ".py:" in name:
         return _own_program(command, name, rest)
     entry = find(name)
-    config, options = _parsed(f"headrace {command} {name}", entry.config, rest, default=entry.default)
+    default, rest = starting_from(entry, rest)
+    config, options = _parsed(f"headrace {command} {name}", entry.config, rest, default=default)
     return dataclasses.replace(entry.make(config), name=name), options
 
 

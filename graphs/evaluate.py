@@ -3,7 +3,9 @@
 tasks >> attempts >> episodes >> groups >> rewards >> scores
 """
 
-from pydantic import Field
+from typing import Self
+
+from pydantic import Field, model_validator
 
 from flow import Graph, Shrink
 from graphs.engine_pools import engine_pools
@@ -13,7 +15,7 @@ from stages.agents.agent import sessions_of
 from stages.agents.guards import TimeLimits
 from stages.agents.sampling import SamplingConfig
 from stages.episodes import Episodes
-from stages.scores import Scores
+from stages.scores import Scores, check_pass_at
 from stages.tasks.source import Tasks
 
 
@@ -24,12 +26,19 @@ class EvaluateConfig(ToolPoolsConfig):
     """Held-out tasks."""
     attempts: int = Field(default=1, ge=1)
     """Episodes of each task."""
+    pass_at: tuple[int, ...] = ()
+    """Each k for which pass@k is told, the chance that one of k attempts is right; at most ``attempts``."""
     max_concurrency: int = Field(default=64, ge=1)
     """Episodes at once."""
     sampling: SamplingConfig = SamplingConfig(seed=1)
     """Temperature and budgets; its seed is not the one of training."""
     limits: TimeLimits = TimeLimits()
     """Time limits of an episode."""
+
+    @model_validator(mode="after")
+    def _enough_attempts(self) -> Self:
+        check_pass_at(self.pass_at, self.attempts)
+        return self
 
 
 def evaluate(config: EvaluateConfig, parts: Parts, scores: Scores, name: str = "evaluate") -> Graph:

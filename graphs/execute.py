@@ -141,7 +141,7 @@ class _Execution:
             spent = {"name": phase.name, "status": so_far.status, "seconds": so_far.seconds}
             self._summary.setdefault("phases", []).append(spent)
             if main:
-                self._summary |= of_phase(self._program, so_far, self._folder, lag)
+                self._summary |= of_phase(self._program, so_far, self._folder, lag) | phase.report()
         if outcome.status == "completed":
             self._summary |= phase.result()
         self._view.finished(phase, outcome, self._summary)

@@ -2,10 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 
-from stages.records import Example, Task
+from graphs.engine_pools import EnginePools
+from graphs.heldout_config import HeldoutConfig
+from stages.records import Example, Preference, Task
 from stages.rollout.config import EngineConfig
 from stages.text.chat import Chat, ToolSpec
 from stages.text.demonstrations import demonstrate
+from stages.text.preferences import write_preference
+from stages.train.gate import GateConfig
 
 
 def check_apart(taught: Iterable[str], heldout: Sequence[Task], what: str) -> None:
@@ -65,6 +69,30 @@ def check_demonstrations(examples: Sequence[Example], chat: Chat, tools: Sequenc
         )
 
 
+def check_preferences(preferences: Sequence[Preference], chat: Chat, tools: Sequence[ToolSpec], row_length: int) -> None:
+    """Refuse preferences that cannot be written, or whose two replies do not share a row.
+
+    Raises:
+        ValueError: naming the first ten.
+    """
+    offenders: list[str] = []
+    for preference in preferences:
+        try:
+            length = sum(len(episode.ids) for episode in write_preference(preference, chat, tools, birth=0).episodes)
+        except ValueError as error:
+            offenders.append(f"{preference.id}: {error}")
+            continue
+        if length > row_length:
+            offenders.append(f"{preference.id}: {length} tokens")
+    if offenders:
+        shown = "\n  ".join(offenders[:10])
+        raise ValueError(
+            f"expected preferences whose two replies, each behind the prompt, have at most trainer.row_length={row_length} "
+            f"tokens together; got {len(offenders)} that cannot be used:\n  {shown}\n"
+            "shorten or remove them, or raise row_length"
+        )
+
+
 def eviction_warning(max_concurrency: int, engine: EngineConfig, max_turns: int) -> str | None:
     """What to say of more conversations at once than the engine can keep; ``None`` for nothing.
 
@@ -77,3 +105,25 @@ def eviction_warning(max_concurrency: int, engine: EngineConfig, max_turns: int)
         "them lose their cache between turns depends on timing, so the same seed may give other numbers; raise engine.kept or "
         "engine.slots, lower max_concurrency, or set engine.eviction to never"
     )
+
+
+def check_heldout(config: HeldoutConfig, pools: EnginePools, gate: GateConfig) -> None:
+    """Refuse an evaluation during training that takes the whole engine, and a gate that compares evaluations where none is.
+
+    Raises:
+        ValueError: naming the setting.
+    """
+    if config.every is None:
+        if gate.needs_heldout:
+            raise ValueError(
+                "expected evaluations during training for a gate that compares them, got heldout.every=None; set it, or leave "
+                "gate.action, gate.heldout_drop and gate.heldout_interval as they were"
+            )
+        return
+    held = {**({} if pools.turn is None else {pools.turn: 1}), **pools.episode}
+    for pool, units in held.items():
+        if config.max_concurrency * units >= pools.sizes[pool]:
+            raise ValueError(
+                f"expected a quota that leaves training a part of the {pools.sizes[pool]} units of pool '{pool}', got "
+                f"heldout.max_concurrency={config.max_concurrency} of {units} each; lower it, or give the engine more slots"
+            )

@@ -17,14 +17,13 @@ from jax.sharding import Mesh, NamedSharding
 
 from graphs.parts import Parts
 from graphs.program import Program, Training
-from stages.batches.rows import empty_rows
 from stages.models.cache import empty_cache
 from stages.models.critic import ActorCritic
 from stages.models.lora import has_adapters, trained
 from stages.models.mesh import mesh_of, row_sharding
 from stages.models.sharding import cache_sharding, shardings
 from stages.scoring.held import RESTS
-from stages.train.programs import Layout, Programs, programs
+from stages.train.programs import Layout, Programs, programs, rows_like
 
 
 @dataclass(frozen=True)
@@ -101,17 +100,19 @@ def _training_needs(graphdef: nnx.GraphDef, own: Any, frozen: Any, largest: Trai
     mesh = mesh_of((own, frozen))
     trained_at, frozen_at = Layout.of(own, mesh), Layout.of(frozen, mesh)
     made = programs(graphdef, trained_at, frozen_at, largest.loss, largest.config, largest.temperature)
-    weights = _size(trained_at.masters)
-    needs = [Need("optimizer state", _size(made.state)), Need("gradient, summed", weights)]
+    weights, state = _size(trained_at.masters), Need("optimizer state", _size(made.state))
+    needs = [Need("gradient, summed", weights)]
     if made.publish is not None:
         needs.insert(0, Need("weights in float32", weights))
-    # A step is a gradient or an update, never both. An update does not overwrite the weights: others are reading them.
     activations = _activations(made, trained_at, frozen_at, mesh, largest) if compiled else 0
     cut = f"{largest.config.rows_per_microbatch} x {largest.config.row_length} tokens"
-    return [
-        *needs,
-        Need(f"activations, {cut}", activations) if activations > weights else Need("the next weights", weights),
-    ]
+    # A step is a gradient or an update, never both. What is published is not overwritten: others are reading it.
+    gradient, update = [Need(f"activations, {cut}", activations)], [Need("the next weights", _size(own))]
+    if largest.config.optimizer_memory == "host":
+        update.append(state)
+    else:
+        needs.insert(-1, state)
+    return [*needs, *max(update, gradient, key=lambda needs: sum(need.num_bytes for need in needs))]
 
 
 def _scoring_needs(parts: Parts, training: Training) -> tuple[list[Need], list[Need]]:
@@ -193,7 +194,7 @@ def memory_table(needs: Sequence[Need], budget: Budget) -> str:
 
 def _activations(made: Programs, own: Layout, frozen: Layout, mesh: Mesh, training: Training) -> int:
     """Bytes the compiled gradient of a micro-batch takes beside its arguments and results."""
-    rows = empty_rows(training.config.rows_per_microbatch, training.config.row_length, training.loss.needs.arrays)
+    rows = rows_like(training.config.shapes[0], training.config, training.loss)
     spread = jax.tree.map(lambda array: _at(array, array.dtype, row_sharding(mesh)), rows)
     with jax.set_mesh(mesh):
         lowered = made.accumulate.lower(own.masters, made.accumulated, frozen.tree, spread, np.int32(0))

@@ -23,7 +23,7 @@ from stages.models.pretrained import fill_model
 from stages.models.transformer import Transformer
 from stages.records import Message, Task
 from stages.rewards.environment import environment_reward
-from stages.rewards.stage import RewardFunction
+from stages.rewards.functions import RewardFunction
 from stages.rollout.config import EngineConfig
 from stages.rollout.engine import Engine
 from stages.text.chat import ToolSpec

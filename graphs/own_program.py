@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from graphs.own_parts import own_parts
 from graphs.program import Program, training
-from graphs.rl import RlConfig
+from graphs.rl_config import RlConfig
 from stages.agents.sampling import SamplingConfig
 from stages.envs.housed import MakeEnv
 from stages.envs.pool import EnvPool

@@ -14,7 +14,8 @@ from stages.envs.housed import MakeEnv
 from stages.envs.pool import EnvPool
 from stages.models.transformer import Transformer
 from stages.records import Message, Task, Weights
-from stages.rewards.stage import RewardFunction, Rewards
+from stages.rewards.functions import RewardFunction
+from stages.rewards.stage import Rewards
 from stages.rollout.engine import Engine
 from stages.text.chat import Chat, ToolSpec
 

@@ -37,15 +37,17 @@ class Places(NamedTuple):
     reference: Mesh | None
 
 
-def placing_warnings(model: Transformer, engine_mesh: Mesh | None) -> list[str]:
+def placing_warnings(model: Transformer, engine_mesh: Mesh | None, reference_mesh: Mesh | None = None) -> list[str]:
     """What to say of parameters that devices cannot share as they are meant to, because an axis does not divide.
 
     Args:
         model: placed.
         engine_mesh: the engine's; ``None`` for the model's.
+        reference_mesh: the reference's; ``None`` for the model's, or without one.
     """
     warnings = []
-    for who, mesh in (("trainer", mesh_of(nnx.state(model, nnx.Param))), ("engine", engine_mesh)):
+    meshes = {"trainer": mesh_of(nnx.state(model, nnx.Param)), "engine": engine_mesh, "reference": reference_mesh}
+    for who, mesh in meshes.items():
         reasons = undivided(model, mesh).values() if mesh is not None else ()
         warnings += [
             f"every device of the {who} holds {num} parameters whole: {reason}" for reason, num in Counter(reasons).items()

@@ -1,18 +1,20 @@
 """Programs over a pretrained language model: reinforcement learning, supervised training, evaluation.
 
-Three programs over the world that ``pretrained_parts.py`` describes. The graphs themselves are those of ``rl.py``, ``sft.py``
-and ``evaluate.py``.
+Four programs over the world that ``pretrained_parts.py`` describes. The graphs themselves are those of ``rl.py``, ``sft.py``,
+``dpo.py`` and ``evaluate.py``.
 """
 
 from pathlib import Path
 from typing import TypeVar
 
+from graphs.dpo import DpoConfig
 from graphs.parts import Parts
 from graphs.pretrained_parts import PretrainedConfig, given, make_parts
-from graphs.program import Program, evaluation, supervised, training
-from graphs.rl import RlConfig
+from graphs.program import Program, evaluation, preferring, supervised, training
+from graphs.rl_config import RlConfig
 from graphs.sft import SftConfig
 from stages.tasks.examples import read_examples
+from stages.tasks.preferences import read_preferences
 from stages.train.config import TrainerConfig
 
 ConfigType = TypeVar("ConfigType", bound=PretrainedConfig)
@@ -32,6 +34,15 @@ class SftProgramConfig(PretrainedConfig):
     """JSONL file of conversations; ``None`` is refused when the program is made."""
     sft: SftConfig = SftConfig(trainer=TrainerConfig(row_length=256, learning_rate=1e-5))
     """Supervised training."""
+
+
+class DpoProgramConfig(PretrainedConfig):
+    """Evaluation, training on preferences, evaluation."""
+
+    preferences: Path | None = None
+    """JSONL file of preferences; ``None`` is refused when the program is made."""
+    dpo: DpoConfig = DpoConfig()
+    """Training on preferences."""
 
 
 class EvaluateProgramConfig(PretrainedConfig):
@@ -55,6 +66,18 @@ def sft_program(config: SftProgramConfig) -> Program:
     parts = make_parts(config)
     phases = (supervised(config.sft, parts, examples), evaluation("heldout_after", config.evaluate, parts))
     return Program("sft", _pinned(config, parts), parts, phases)
+
+
+def dpo_program(config: DpoProgramConfig) -> Program:
+    """Training on preferences with held-out evaluation before and after."""
+    preferences = read_preferences(given(config.preferences, "preferences", "a JSONL file of preferences"))
+    parts = make_parts(config)
+    phases = (
+        evaluation("heldout_before", config.evaluate, parts),
+        preferring(config.dpo, parts, preferences),
+        evaluation("heldout_after", config.evaluate, parts),
+    )
+    return Program("dpo", _pinned(config, parts), parts, phases)
 
 
 def evaluate_program(config: EvaluateProgramConfig) -> Program:

@@ -14,6 +14,7 @@ from graphs.model_and_chat import describe_both
 from graphs.model_source import find_model
 from graphs.parts import Parts
 from graphs.placing import PlacingConfig, place
+from graphs.teacher import pretrained_teacher
 from stages.agents.model_agent import ModelAgent
 from stages.agents.tool_agent import ToolAgent
 from stages.envs.environment import opening_messages
@@ -26,7 +27,8 @@ from stages.rewards.answers import exact_answer, last_number, needs_answer, need
 from stages.rollout.config import EngineConfig
 from stages.rollout.engine import Engine
 from stages.tasks.arithmetic import ArithmeticConfig, Split, arithmetic_tasks
-from stages.tasks.jsonl import JsonlTasks
+from stages.tasks.columns import Columns
+from stages.tasks.files import read_tasks
 from stages.text.calls import FormatName
 from stages.tools.calculator import calculator_tool
 
@@ -40,6 +42,10 @@ class PolicyConfig(PlacingConfig):
     revision: str | None = None
     """Commit, branch or tag of a model on the Hub; ``None`` takes its main branch. What a branch stood for is in the run's
     ``summary.json``, and ``config.json`` names that commit."""
+    teacher: str | None = None
+    """The model to be distilled from, named like the policy; its tokenizer must be the policy's. ``None`` for none."""
+    teacher_revision: str | None = None
+    """Commit, branch or tag of a teacher on the Hub; ``None`` takes its main branch."""
     engine: EngineConfig = EngineConfig(slots=32, context_length=256)
     """Shapes of the engine."""
     system: str | None = None
@@ -61,9 +67,12 @@ class TasksConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     train: Path | None = None
-    """JSONL file of training tasks; ``None`` generates ``num_train``."""
+    """Training tasks: a JSONL or Parquet file, or the folder of a saved Hugging Face data set; ``None`` generates
+    ``num_train``."""
     heldout: Path | None = None
-    """JSONL file of held-out tasks; ``None`` generates as many as the evaluation wants."""
+    """Held-out tasks, alike; ``None`` generates as many as the evaluation wants."""
+    columns: Columns = Columns()
+    """Which column is which field of a task, in Parquet files and saved data sets."""
     num_train: int = Field(default=1024, ge=1)
     """Generated training tasks."""
     arithmetic: ArithmeticConfig = ArithmeticConfig(operators="+", digits=(1, 1), prompt="What is {expression}?")
@@ -100,6 +109,8 @@ def make_parts(config: PretrainedConfig) -> Parts:
     trace = EngineTrace()
     model, chat = describe_both(source.path, calls=policy.calls, history=policy.history)
     places = place(model, policy)
+    named = policy.teacher
+    teacher = None if named is None else pretrained_teacher(named, policy.teacher_revision, source.path, "policy.teacher")
     return Parts(
         model=model,
         load=functools.partial(fill_model, model, source.path),
@@ -114,34 +125,41 @@ def make_parts(config: PretrainedConfig) -> Parts:
         train=train,
         heldout=heldout,
         source=source,
+        teacher=teacher,
         reference_mesh=places.reference,
     )
 
 
 def _tasks(config: PretrainedConfig, path: Path | None, count: int, split: Split) -> Sequence[Task]:
     if path is not None:
-        given(path, f"tasks.{'train' if split == 'train' else 'heldout'}", "a JSONL file of tasks")
+        given(
+            path,
+            f"tasks.{'train' if split == 'train' else 'heldout'}",
+            "tasks: JSONL, Parquet or a saved data set",
+            folder=True,
+        )
     check = needs_answer if config.policy.reward == "exact_answer" else needs_number
     return (
-        JsonlTasks(path, check=check)
+        read_tasks(path, columns=config.tasks.columns, check=check)
         if path is not None
         else arithmetic_tasks(config.tasks.arithmetic, config.seed, count, split)
     )
 
 
-def given(path: Path | None, name: str, what: str) -> Path:
+def given(path: Path | None, name: str, what: str, *, folder: bool = False) -> Path:
     """Check a file that a setting names.
 
     Args:
         path: the setting's value.
         name: of the setting, as on the command line.
         what: what the file should be.
+        folder: whether it may be a folder.
 
     Raises:
         ValueError: there is none, or it is no file.
     """
     if path is None:
         raise ValueError(f"expected {what}, got none, in {name}; pass --{name} PATH")
-    if not path.is_file():
+    if not (path.is_file() or (folder and path.is_dir())):
         raise ValueError(f"expected {what}, got '{path}', which is no file, in {name}; check the path")
     return path

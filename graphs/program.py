@@ -11,20 +11,23 @@ from typing import Any
 from pydantic import BaseModel
 
 from flow import Graph
+from graphs.dpo import DpoConfig, dpo, reference_of
 from graphs.evaluate import EvaluateConfig, evaluate
-from graphs.fitting import check_apart, check_demonstrations, check_rows, eviction_warning
+from graphs.fitting import check_apart, check_demonstrations, check_preferences, check_rows, eviction_warning
 from graphs.parts import Parts
-from graphs.rl import RlConfig, rl
+from graphs.rl import rl, scoring_of
+from graphs.rl_config import RlConfig
 from graphs.scoring import Scoring
 from graphs.sft import SftConfig, sft
 from stages.agents.agent import sessions_of
 from stages.checkpoint.store import CheckpointStore
 from stages.losses.supervised import SupervisedLoss
 from stages.losses.tokens import Loss
-from stages.records import Example
+from stages.records import Example, Preference
 from stages.rewards.shuffled import Shuffled
 from stages.scores import Scores
 from stages.train.config import TrainerConfig
+from stages.train.gate import Gate
 
 
 async def _nothing() -> None:
@@ -63,6 +66,7 @@ class Phase:
         prepare: awaited before the graph runs.
         result: read after it ran; goes into the summary.
         training: its trainer; ``None`` where nothing is trained.
+        report: read however it ended; goes into the summary.
     """
 
     name: str
@@ -75,6 +79,7 @@ class Phase:
     prepare: Callable[[], Awaitable[None]] = _nothing
     result: Callable[[], Mapping[str, Any]] = field(default=dict[str, Any])
     training: Training | None = None
+    report: Callable[[], Mapping[str, Any]] = field(default=dict[str, Any])
 
 
 @dataclass(frozen=True)
@@ -119,10 +124,12 @@ def _sft_check(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -
 
 
 def training(config: RlConfig, parts: Parts, *, shuffled: bool = False) -> Phase:
-    """Reinforcement learning, saved in the run's folder."""
+    """Reinforcement learning, saved in the run's folder; the summary says what its gate did."""
+    gates: list[Gate] = []
 
     def make(folder: Path | None) -> Graph:
-        graph = rl(config, parts, None if folder is None else CheckpointStore(folder / "checkpoints"))
+        gates[:] = [Gate(config.gate)]
+        graph = rl(config, parts, None if folder is None else CheckpointStore(folder / "checkpoints"), gates[0])
         return graph.replace("rewards", Shuffled(parts.rewards(), config.seed)) if shuffled else graph
 
     title = f"rl: {config.steps} steps of {config.groups_per_step} groups of {config.group_size}, max_lag {config.max_lag}"
@@ -132,11 +139,16 @@ def training(config: RlConfig, parts: Parts, *, shuffled: bool = False) -> Phase
         check_apart((task.prompt for task in parts.train), parts.heldout, "the training tasks")
 
     evicted = eviction_warning(
-        config.max_concurrency * sessions_of(parts.agent), parts.engine.config, config.sampling.max_turns
+        (config.max_concurrency + config.heldout.concurrency) * sessions_of(parts.agent),
+        parts.engine.config,
+        config.sampling.max_turns,
     )
     warnings = () if evicted is None else (evicted,)
-    trained = Training(config.trainer, config.loss, config.sampling.temperature)
-    return Phase("rl", title, make, total=config.steps, main=True, check=check, warnings=warnings, training=trained)
+    trained = Training(config.trainer, config.loss, config.sampling.temperature, scoring_of(config, parts))
+    return Phase(
+        "rl", title, make, total=config.steps, main=True, check=check, warnings=warnings, training=trained,
+        report=lambda: {"gate": gates[0].report()},
+    )  # fmt: skip
 
 
 def supervised(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -> Phase:
@@ -150,13 +162,29 @@ def supervised(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -
     return Phase("sft", title, make, total=config.steps, main=True, check=check, training=trained)
 
 
+def preferring(config: DpoConfig, parts: Parts, preferences: tuple[Preference, ...]) -> Phase:
+    """Training on preferences, saved in the run's folder."""
+    title = f"dpo: {config.steps} steps of {config.pairs_per_step} of {len(preferences)} preferences"
+
+    def make(folder: Path | None) -> Graph:
+        return dpo(config, parts, preferences, None if folder is None else CheckpointStore(folder / "checkpoints"))
+
+    def check() -> None:
+        check_preferences(preferences, parts.chat, parts.tools, config.trainer.row_length)
+        questions = (message.content for pair in preferences for message in pair.prompt if message.role == "user")
+        check_apart(questions, parts.heldout, "the preferences")
+
+    trained = Training(config.trainer, config.loss, scoring=reference_of(config, parts))
+    return Phase("dpo", title, make, total=config.steps, main=True, check=check, training=trained)
+
+
 def evaluation(name: str, config: EvaluateConfig, parts: Parts, *, main: bool = False) -> Phase:
     """Held-out evaluation of the weights as they are then; the summary gets ``name`` and ``name_detail``."""
     wanted = len(parts.heldout) * config.attempts
     latest: list[Scores] = []
 
     def make(folder: Path | None) -> Graph:
-        latest[:] = [Scores(wanted)]
+        latest[:] = [Scores(len(parts.heldout), config.attempts, config.pass_at)]
         return evaluate(config, parts, latest[0], name)
 
     def result() -> dict[str, Any]:

@@ -27,11 +27,11 @@ def prepare_replay(path: Path) -> Callable[[], str]:
     entry = saved_entry(saved)
     program = entry.make(understood(entry.config, saved["config"]))
     training = next(phase.training for phase in program.phases if phase.main and phase.training is not None)
-    parts = program.parts
+    parts, scoring = program.parts, training.scoring
     assert parts is not None, "every ready program has parts"
 
     def work() -> str:
         parts.load()
-        return report(replay(parts.model, training.loss, folder))
+        return report(replay(parts.model if scoring is None else scoring.model, training.loss, folder))
 
     return work

@@ -21,6 +21,9 @@ import numpy as np
 from stages.outcomes import Outcomes
 from stages.records import Episode, Group
 
+HELDOUT = "heldout"
+"""What the names of nodes begin with whose episodes are not those of the phase: nothing of them is trained."""
+
 
 class RunFolder:
     """Writes the files of one run. A context manager.
@@ -40,7 +43,7 @@ class RunFolder:
         self._step_rows: list[Mapping[str, Any]] = []
         self.episodes: Counter[str] = Counter()
         self.num_sampled = 0
-        self.outcomes = Outcomes(self._write_step)
+        self.outcomes = Outcomes(self._write_step, beside=HELDOUT)
         self._held: tuple[str, Mapping[str, Any]] | None = None
         above = next(parent for parent in self.path.parents if parent.exists())
         if not above.is_dir() or not os.access(above, os.W_OK):
@@ -80,15 +83,19 @@ class RunFolder:
         """Count episodes; write transcripts of failed ones at once and of the others when they are scored."""
         for value in values:
             if isinstance(value, Episode):
-                self.episodes[value.status.value] += 1
-                self.num_sampled += value.num_sampled
-                self.outcomes.episode(value)
+                if not node.startswith(HELDOUT):
+                    self._count(value)
                 if value.status.failed:
                     self._transcribe(value)
             elif isinstance(value, Group) and node == "rewards":
                 for episode in value.episodes:
                     if not episode.status.failed:
                         self._transcribe(episode)
+
+    def _count(self, episode: Episode) -> None:
+        self.episodes[episode.status.value] += 1
+        self.num_sampled += episode.num_sampled
+        self.outcomes.episode(episode)
 
     def reported(self, node: str, row: Mapping[str, Any]) -> None:
         """Write a row of metrics; that of a step once the step is complete, with what became of its tasks."""
@@ -98,8 +105,9 @@ class RunFolder:
         self._step_rows.append(row)
         self._write_step({})
         self._held = (node, row)
-        self.outcomes.stepped(row.get("skipped"))
-        if self.outcomes.empty:
+        if "skipped" in row:  # a trainer's
+            self.outcomes.stepped(row["skipped"])
+        if "skipped" not in row or self.outcomes.empty:
             self._write_step({})
 
     def write(self, name: str, content: Mapping[str, Any]) -> Path:

@@ -55,7 +55,9 @@ def scoring(
     teacher: TeacherConfig | None = None,
     critic: CriticConfig | None = None,
     temperature: float,
+    group_size: int,
     row_length: int,
+    row_lengths: tuple[int, ...] = (),
 ) -> Scoring:
     """Put together what scores the groups of a graph.
 
@@ -65,34 +67,38 @@ def scoring(
         teacher: see ``TeacherConfig``; ``None`` without.
         critic: see ``CriticConfig``; ``None`` without.
         temperature: that episodes are sampled at.
+        group_size: members of a group.
         row_length: of the trainer.
+        row_lengths: of the trainer.
 
     Raises:
         ValueError: a teacher is asked for and there is none, or it lacks tokens; or a reference that the trainer holds anyway
             is to rest in host memory.
     """
     model = parts.model if critic is None else ActorCritic(parts.model)
+    own, lengths = mesh_of(nnx.state(parts.model, nnx.Param)), (*row_lengths, row_length)
+    mesh = parts.reference_mesh or own
     stages: dict[str, TokenScores] = {}
     if reference is not None:
         _check_reference(parts, reference)
         stages["reference"] = TokenScores(
             parts.model if reference.follow is not None else without_adapters(parts.model), "reference",
-            reference.shape(row_length), temperature=temperature, mesh=parts.reference_mesh,
+            reference.shaped(lengths, group_size, mesh), temperature=temperature, mesh=parts.reference_mesh,
         )  # fmt: skip
     if teacher is not None:
         found = checked(parts.teacher, parts.chat.vocab_size)
         stages["teacher"] = TokenScores(
-            found.model, "teacher", teacher.shape(row_length), temperature=temperature, fetch=found.fetch,
-            mesh=parts.reference_mesh or mesh_of(nnx.state(parts.model, nnx.Param)),
+            found.model, "teacher", teacher.shaped(lengths, group_size, mesh), temperature=temperature, fetch=found.fetch,
+            mesh=mesh,
         )  # fmt: skip
     if critic is not None:
-        stages["values"] = TokenScores(model, "values", critic.shape(row_length))
+        stages["values"] = TokenScores(model, "values", critic.shaped(lengths, group_size, own))
     return Scoring(model, None if reference is None else reference.follow, stages)
 
 
 def _check_reference(parts: Parts, config: ReferenceConfig) -> None:
     if config.memory == "host" and config.follow is None and parts.reference_mesh is None and has_adapters(parts.model):
         raise ValueError(
-            "expected a reference with parameters of its own to rest in host memory, got what is beneath the policy's adapters, "
-            "which the trainer holds, in reference.memory; leave it out, or set reference_mesh"
+            "expected a reference with parameters of its own to rest in host memory, got what is beneath the adapters of the "
+            "policy, which the trainer holds, in reference.memory; leave it out, or set reference_mesh"
         )

@@ -1,5 +1,8 @@
 """Settings of the models that are asked about groups. What is done with them is in ``scoring.py``."""
 
+import math
+
+from jax.sharding import Mesh
 from pydantic import BaseModel, ConfigDict, Field
 
 from stages.scoring.config import Memory, ScoringConfig
@@ -11,14 +14,17 @@ class ScorerConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    rows_per_batch: int = Field(default=8, ge=1)
-    """Rows it reads at once, of the trainer's ``row_length``; bounds memory."""
+    rows_per_batch: int | None = Field(default=None, ge=1)
+    """Rows it reads at once, of the trainer's ``row_length``; bounds memory. ``None`` takes one for each member of a group, at
+    most 8, and as many more as devices need to share them."""
     memory: Memory = "device"
     """Where parameters of its own rest between groups: on its devices, or in the memory of the host."""
 
-    def shape(self, row_length: int) -> ScoringConfig:
-        """For the stage."""
-        return ScoringConfig(row_length=row_length, rows_per_batch=self.rows_per_batch, memory=self.memory)
+    def shaped(self, lengths: tuple[int, ...], group_size: int, mesh: Mesh) -> ScoringConfig:
+        """For a stage that computes on a mesh; of the lengths of rows the last is the longest."""
+        shares = mesh.shape["data"] * mesh.shape["fsdp"]
+        rows = self.rows_per_batch or math.ceil(min(group_size, 8) / shares) * shares
+        return ScoringConfig(row_length=lengths[-1], row_lengths=lengths[:-1], rows_per_batch=rows, memory=self.memory)
 
 
 class ReferenceConfig(ScorerConfig):

@@ -3,7 +3,7 @@
 from graphs.evaluate import EvaluateConfig
 from graphs.pretrained import RlProgramConfig
 from graphs.pretrained_parts import PolicyConfig, TasksConfig
-from graphs.rl import RlConfig
+from graphs.rl_config import RlConfig
 from stages.agents.sampling import SamplingConfig
 from stages.rollout.config import EngineConfig
 from stages.tasks.arithmetic import ArithmeticConfig

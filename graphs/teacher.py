@@ -76,7 +76,10 @@ def checked(teacher: Teacher | None, vocab_size: int) -> Teacher:
         ValueError: see above.
     """
     if teacher is None:
-        raise ValueError("expected a teacher, got none, in the parts of the program; name one, or ask none")
+        raise ValueError(
+            "expected a teacher, got none, in the parts of the program; name one, with --policy.teacher where the policy is "
+            "pretrained, or ask none"
+        )
     theirs = teacher.model.config.vocab_size
     if theirs < vocab_size:
         raise ValueError(

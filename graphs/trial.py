@@ -29,7 +29,7 @@ from stages.envs.housed import Housed, MakeEnv
 from stages.envs.pool import EnvPool
 from stages.envs.random_turns import random_turn
 from stages.records import BadCall, Message, Task, ToolCall
-from stages.tasks.jsonl import JsonlTasks
+from stages.tasks.files import read_tasks
 from stages.tools.tool import Tool
 
 Say = Callable[[str], object]
@@ -112,7 +112,7 @@ def pick_task(config: TryConfig, tried: Tried) -> Task:
         ValueError: there is none of that id.
         RowError: the file has broken rows.
     """
-    tasks = list(JsonlTasks(config.tasks)) if config.tasks is not None else list(tried.tasks)
+    tasks = list(read_tasks(config.tasks)) if config.tasks is not None else list(tried.tasks)
     tasks = tasks or [Task("try", config.prompt, config.answer)]
     if config.task is None:
         return tasks[0]

@@ -25,7 +25,7 @@ _COLUMNS = (
     ("loss", "loss", "{:.3f}"), ("reward_mean", "reward", "{:.3f}"), ("success", "success", "{:.1%}"),
     ("lag_mean", "lag", "{:.2f}"), ("engine_gap", "engine gap", "{:.0e}"),
     ("goodput", "goodput", "{:.0%}"), ("sampled_per_second", "sampled/s", "{:,.0f}"),
-    ("step_s", "s/step", "{:.2f}"), ("success_so_far", "success so far", "{:.1%}"),
+    ("step_s", "s/step", "{:.2f}"), ("heldout", "held-out", "{:.1%}"), ("success_so_far", "success so far", "{:.1%}"),
 )  # fmt: skip
 
 
@@ -78,7 +78,7 @@ class View:
 
     def reported(self, node: str, row: Mapping[str, Any]) -> None:
         """Keep the newest row; print it where nothing is live and enough time has passed."""
-        self._row = row
+        self._row = {**self._row, **row}  # rows of an evaluation come between those of steps
         self._warn(str(row.get("warning") or ""))
         now = time.monotonic()
         if self._console.is_terminal or now - self._printed < _LINE_EVERY_S:
@@ -120,8 +120,9 @@ class View:
 
     def _done(self, summary: Summary) -> int:
         assert self._run is not None
-        name, sink = list(summary.nodes.items())[-1]
-        return sink.taken if self._run.plan.spec.nodes[name].collect is None else sink.emitted
+        nodes = self._run.plan.spec.nodes
+        name = next(name for name, node in nodes.items() if node.kind == "sink")  # what is declared after it is beside the line
+        return summary.nodes[name].taken if nodes[name].collect is None else summary.nodes[name].emitted
 
     def _bar(self, summary: Summary) -> Table:
         done, total = self._done(summary), (self._phase.total if self._phase else None) or 0

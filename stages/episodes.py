@@ -49,6 +49,7 @@ class Episodes:
         sampling: SamplingConfig,
         limits: TimeLimits | None = None,
         pool: str | None = None,
+        cycle: int | None = None,
     ):
         """Put the parts together.
 
@@ -61,6 +62,8 @@ class Episodes:
             limits: time limits; ``None`` for the defaults.
             pool: pool of the graph of which each turn takes a unit while the policy is asked; ``None`` takes none, as for
                 policies without a bound of their own.
+            cycle: groups after which random keys begin again, for a set of tasks that is gone through several times and must
+                come out the same over the same weights; ``None`` for never.
         """
         self._policy = policy
         self._chat = chat
@@ -70,6 +73,7 @@ class Episodes:
         self._sampling = sampling
         self._limits = limits or TimeLimits()
         self._turns = pool
+        self._cycle = cycle
 
     async def __aenter__(self) -> Self:
         return self
@@ -135,7 +139,8 @@ class Episodes:
         self, task: Task, context: Context, env: Environment, transcript: Transcript, session: str
     ) -> tuple[Status, str | None, dict[str, float] | None]:
         guarded_env = GuardedEnvironment(env, self._limits, context)
-        key = (self._sampling.seed, context.birth, context.member, context.retry)
+        birth = context.birth if self._cycle is None else context.birth % self._cycle
+        key = (self._sampling.seed, birth, context.member, context.retry)
         opening = await guarded_env.reset(task, key)
         clock = guarded_env.clock = ConversationClock(self._limits)
         policy = GuardedPolicy(self._policy, self._limits, context, clock, self._turns)

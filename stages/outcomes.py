@@ -21,7 +21,7 @@ MAX_SOURCES = 8
 """Most sources with counts of their own in the row of a step: the first that were drawn; the others are summed as ``other``."""
 TRAINED, SILENT, SKIPPED, TAKEN = "trained", "silent", "update skipped", "taken"
 """Ends at a sink: in an update; in a step, without a target; in a step that was skipped; by a sink that trains nothing."""
-OTHER = "other"
+OTHER, UNNAMED = "other", "unnamed"
 
 Label = tuple[str, str | None]
 
@@ -64,10 +64,12 @@ class Outcomes:
     Args:
         on_step: takes a row after each step that is complete and reported: for each source, what was drawn, trained, silent and
             lost (given up for whatever reason) since the row before; ``None`` for no rows.
+        beside: what the names of nodes begin with that are not on the line of what is drawn, as those of an evaluation during
+            training, and are left out; ``None`` for none.
     """
 
-    def __init__(self, on_step: Callable[[Mapping[str, int]], None] | None = None) -> None:
-        self._on_step = on_step
+    def __init__(self, on_step: Callable[[Mapping[str, int]], None] | None = None, beside: str | None = None) -> None:
+        self._on_step, self._beside = on_step, beside
         self.clear()
 
     def clear(self) -> None:
@@ -85,6 +87,8 @@ class Outcomes:
 
     def ended(self, node: str, values: Sequence[Any], reason: str | None) -> None:
         """See ``flow`` on tallies."""
+        if self._beside is not None and node.startswith(self._beside):
+            return
         step = reason is None and any(isinstance(value, Batch) for value in values)
         if step:
             self._latest = []
@@ -198,7 +202,7 @@ def label_of(value: Any) -> Label | None:
     if isinstance(value, Group | Batch):
         return label_of(value.episodes[0]) if value.episodes else None
     task = value.task if isinstance(value, Episode) else value
-    return (task.source, task.difficulty) if isinstance(task, Task | EpisodeRow) else None
+    return (task.source or UNNAMED, task.difficulty) if isinstance(task, Task | EpisodeRow) else None
 
 
 def _in_brief(ends: Ends) -> tuple[int, int, int, int]:

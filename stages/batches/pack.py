@@ -18,7 +18,8 @@ from stages.records import Batch, Episode, EpisodeRow, Group, Row, Segment
 def pack_group(group: Group, needs: Needs, max_length: int) -> Batch:
     """The segments of a group that have a gradient, in member order, and those of a member in theirs.
 
-    With ``pair`` the group is one pair, its two members a unit, the chosen one first.
+    With ``pair`` the group is one pair, its two members a unit, the chosen one first; where one is not live or has failed,
+    there is no pair, and nothing is trained or counted.
 
     A target with an advantage of 0 has none, unless the loss says otherwise (``needs.silent``), so a segment of such targets is
     left out; its tokens count in the divisor all the same.
@@ -46,7 +47,10 @@ def pack_group(group: Group, needs: Needs, max_length: int) -> Batch:
         divisor += share
         segments += episode_segments(episode, advantages, wanted, weight, needs)
     episodes = tuple(episode_row(episode, live) for episode, live in zip(group.episodes, group.live, strict=True))
-    units = [_pair(group, segments)] if needs.aggregation == "pair" else [(segment,) for segment in segments]
+    units = [(segment,) for segment in segments]
+    if needs.aggregation == "pair":
+        whole = all(live and each.status.rule.trains for each, live in zip(group.episodes, group.live, strict=True))
+        units, divisor = ([_pair(group, segments)], divisor) if whole else ([], 0.0)
     return make_batch(group.birth, units, divisor, max_length, episodes)
 
 

@@ -21,6 +21,10 @@ from stages.models.names import named_leaves
 
 COMMIT_MARK = "commit_success.txt"
 """Written by Orbax as the last file of a part, and of a step."""
+BEST = "best"
+"""Folder beside the steps: see ``best.py``."""
+WINS = "wins"
+"""File in it: what loads the run takes these weights."""
 
 
 class Saved(msgspec.Struct, frozen=True, eq=False):
@@ -158,7 +162,7 @@ def load_parameters(model: nnx.Module, folder: Path | str, step: int | None = No
     Args:
         model: built with the config it was saved with.
         folder: ``runs/<name>/checkpoints``.
-        step: ``None`` takes the latest complete one.
+        step: ``None`` takes the best weights where a gate said that they win, else the latest complete step.
 
     Returns:
         The step that was read.
@@ -168,6 +172,8 @@ def load_parameters(model: nnx.Module, folder: Path | str, step: int | None = No
         ValueError: names, shapes or dtypes differ from the model's.
     """
     folder = Path(folder).absolute()
+    if step is None and (folder / BEST / WINS).exists() and complete_steps(folder / BEST):
+        folder = folder / BEST
     step = _chosen_step(folder, step)
     # A manager that may write deletes what it takes for the leftovers of a crash: the step that a live run is saving.
     options = ocp.CheckpointManagerOptions(

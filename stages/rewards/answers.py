@@ -16,15 +16,13 @@ def final_text(episode: Episode) -> str | None:
     """Text of the policy's final answer.
 
     Returns:
-        The stripped content of the last message, where the episode finished and that message is the policy's and calls no
-        tool; ``None`` otherwise, which includes every truncated episode.
+        The stripped content of the policy's last message, where the episode finished and it calls no tool; ``None`` otherwise,
+        which includes every truncated episode.
     """
-    if not episode.status.rule.answers or not episode.messages:
+    if not episode.status.rule.answers:
         return None
-    last = episode.messages[-1]
-    if last.role != "assistant" or last.calls:
-        return None
-    return last.content.strip()
+    said = [message for message in episode.messages if message.role == "assistant"]
+    return said[-1].content.strip() if said and not said[-1].calls else None
 
 
 def exact_answer(episode: Episode) -> float:

@@ -1,4 +1,4 @@
-"""The reward that the environment itself gave: the part ``reward`` of its score. A pure function of one episode."""
+"""The rewards that the environment itself gave: for the episode, and turn by turn. Pure functions of one episode."""
 
 from stages.records import Episode
 
@@ -17,3 +17,18 @@ def environment_reward(episode: Episode) -> float:
             f"{sorted(episode.parts)} (reward environment_reward); reward what it does score, or give it a scorer"
         )
     return episode.parts[PART]
+
+
+def turn_rewards(episode: Episode) -> tuple[float, ...]:
+    """What the environment gave for each turn; 0 where it gave nothing, as for a turn that was cut before it was asked.
+
+    Raises:
+        ValueError: it was asked, and rewards no turns at all.
+    """
+    answered = [turn for turn in episode.turns if turn.tool_s is not None]
+    if answered and all(turn.reward is None for turn in answered):
+        raise ValueError(
+            f"task {episode.task.id!r}: expected an environment that rewards turns, got no reward for any of {len(answered)} "
+            "(reward turn_rewards); answer turns with a Reply that has a reward, or reward the whole episode"
+        )
+    return tuple(turn.reward or 0.0 for turn in episode.turns)

@@ -1,7 +1,8 @@
 """The control experiment: rewards that carry no information about the episode they are given to.
 
 A run that still improves under them learns from something else than the reward (a leak, the warm start, the metric). Wraps any
-scoring stage and changes nothing but ``Episode.reward``. Not a regulariser, and not for a run whose result matters.
+scoring stage and changes nothing but ``Episode.reward``, which then belongs to no turn. Not a regulariser, and not for a run
+whose result matters.
 """
 
 from collections.abc import Awaitable, Callable
@@ -65,4 +66,5 @@ class Shuffled:
         if episode.reward is None:
             return episode
         draw = drawn_reward(self._seed, episode.birth, episode.member, self._share)
-        return msgspec.structs.replace(episode, reward=draw, parts={**episode.parts, TRUE_PART: episode.reward})
+        parts = {**episode.parts, TRUE_PART: episode.reward}
+        return msgspec.structs.replace(episode, reward=draw, parts=parts, turn_rewards=None)

@@ -7,41 +7,42 @@ declared policy. This stage only applies the functions and states what a score t
   that failed without leaving an episode is missing.
 * A function that raises, or gives anything but one finite number, fails *that member*: status ``environment_error``, one line
   of error that names the function, reward ``None``. It takes no part in statistics and trains nothing. It is never a zero:
-  a zero would teach the policy that it was wrong.
+  a zero would teach the policy that it was wrong. Functions that come later are not asked about it.
+* A function of the whole group that raises, or gives another number of rewards than there were episodes, fails all that it was
+  asked about: nobody can tell which number is whose.
 * The other members keep their rewards.
 """
 
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-import msgspec
-import numpy as np
+import anyio
 
 from flow import Context, Gathered
-from stages.exits import exits_as_errors
-from stages.records import Episode, Group, Status
-from stages.tools.credentials import Uses, blanked, uses_into
-
-RewardFunction = Callable[[Episode], float | Awaitable[float]]
-"""One number for one episode. Sync or async is decided by what the call returns, so any callable object will do."""
+from stages.policy import PolicyEnded
+from stages.records import Episode, Group
+from stages.rewards.functions import ContextReward, EpisodeReward, Function, GroupReward, TurnReward
+from stages.rewards.score import Score, checked_list, failing
+from stages.tools.context import UndeclaredPoolError
+from stages.tools.credentials import Uses
 
 
 class Rewards:
     """The weighted sum of named reward functions, member by member.
 
-    Functions run on the event loop, one after another; one that can block belongs behind ``anyio.to_thread`` or on a node that
-    is placed on threads.
+    Functions run on the event loop, in their order; the members of a group are asked about at the same time, so that slow ones
+    wait together. One that can block belongs behind ``anyio.to_thread`` or on a node that is placed on threads.
 
     Args:
-        functions: name -> (function, weight). The reward is the sum of weight times value; the unweighted values are kept in
-            ``Episode.parts`` under these names.
+        functions: name -> (function, weight); kinds of functions are in ``functions.py``. The reward is the sum of weight times
+            value; the unweighted values are kept in ``Episode.parts`` under these names.
 
     Raises:
         ValueError: no functions, or a weight that is not finite.
     """
 
-    def __init__(self, functions: Mapping[str, tuple[RewardFunction, float]]) -> None:
+    def __init__(self, functions: Mapping[str, tuple[Function, float]]) -> None:
         if not functions:
             raise ValueError("Rewards: expected at least one function, got none; pass {'answer': (exact_answer, 1.0)}")
         for name, (_, weight) in functions.items():
@@ -50,41 +51,68 @@ class Rewards:
         self._functions = dict(functions)
 
     async def __call__(self, gathered: Gathered[Episode], context: Context) -> Group:
-        """Score each member; the group holds all that left an episode, failed ones too, in member order."""
-        scored = [await self._scored(episode) for episode in gathered.members]
-        episodes = sorted((*scored, *gathered.failed), key=lambda episode: episode.member)
+        """Score each member; the group holds all that left an episode, failed ones too, in member order.
+
+        Raises:
+            PolicyEnded: a judge's model will never answer again.
+            UndeclaredPoolError: a function asks for a pool that the graph lacks.
+        """
+        scores = [Score(episode) for episode in gathered.members]
+        for name, (function, weight) in self._functions.items():
+            await _apply(name, function, weight, [score for score in scores if score.open], context)
+        episodes = sorted((*(score.done() for score in scores), *gathered.failed), key=lambda episode: episode.member)
         return Group(birth=gathered.birth, episodes=tuple(episodes))
 
-    async def _scored(self, episode: Episode) -> Episode:
-        if not episode.status.rule.scored:
-            return episode
-        parts = dict(episode.parts)  # what the environment scored stays beside it
-        secrets = Uses({})
-        for name, (function, _) in self._functions.items():
-            try:
-                with uses_into(secrets):
-                    parts[name] = await _call(function, episode)
-            except Exception as error:
-                with uses_into(secrets):
-                    problem = blanked(f"reward {name!r}: {type(error).__name__}: {error}")
-                return msgspec.structs.replace(
-                    episode, status=Status.ENVIRONMENT_ERROR, error=problem, reward=None, parts=parts
-                )
-        total = math.fsum(weight * parts[name] for name, (_, weight) in self._functions.items())
-        return msgspec.structs.replace(episode, reward=total, parts=parts)
+
+async def _apply(name: str, function: Function, weight: float, scores: list[Score], context: Context) -> None:
+    if isinstance(function, GroupReward):
+        await _compare(name, function, weight, scores)
+        return
+
+    async def one(score: Score) -> None:
+        with score.failing(name):
+            match function:
+                case TurnReward():
+                    score.add_turns(name, weight, await _awaited(function.function(score.seen(function.sees))))
+                case ContextReward():
+                    score.add(name, weight, await _awaited(function.function(score.seen(function.sees), context)))
+                case EpisodeReward():
+                    score.add(name, weight, await _awaited(function.function(score.seen(function.sees))))
+                case _:
+                    score.add(name, weight, await _awaited(function(score.seen("own"))))
+
+    await _together(one, scores)
 
 
-async def _call(function: RewardFunction, episode: Episode) -> float:
-    with exits_as_errors():
-        value = function(episode)
-        if inspect.isawaitable(value):
-            value = await value
-    # A list or an array is refused even if it holds one number: broadcasting it over the group would hide the mistake.
-    if not isinstance(value, int | float | np.number | np.bool_) or not math.isfinite(value):
-        raise ValueError(f"expected one finite number for one episode, got {_shown(value)}")
-    return float(value)
+async def _compare(name: str, function: GroupReward, weight: float, scores: list[Score]) -> None:
+    if not scores:
+        return
+    values: Sequence[object] = ()
+    with failing(name, scores, Uses({})):
+        given = await _awaited(function.function([score.seen(function.sees) for score in scores]))
+        values = checked_list(given, len(scores), "episodes")
+    for score, value in zip(scores, values, strict=False):
+        with score.failing(name):
+            score.add(name, weight, value)
 
 
-def _shown(value: object) -> str:
-    text = blanked(f"{type(value).__name__} {value!r}")
-    return text if len(text) <= 80 else text[:77] + "..."
+async def _awaited(value: object) -> object:
+    return await value if inspect.isawaitable(value) else value
+
+
+async def _together(one: Callable[[Score], Awaitable[None]], scores: Sequence[Score]) -> None:
+    """Run it for all members at the same time. What ends the run is raised alone, the others are cancelled."""
+    ends: list[Exception] = []
+
+    async def run(score: Score) -> None:
+        try:
+            await one(score)
+        except (PolicyEnded, UndeclaredPoolError) as error:
+            ends.append(error)
+            tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        for score in scores:
+            tasks.start_soon(run, score)
+    if ends:
+        raise ends[0]

@@ -1,7 +1,7 @@
 """Scores the sampled tokens of a group under a model: ``Group -> Group``, for stages that need its opinion.
 
 A reference or a teacher gives log-probabilities at the temperature the tokens were sampled at, a critic gives values. The
-members' rows are packed into one static shape, whose program is compiled when the stage opens: nothing compiles later.
+members' rows are packed into a few static shapes, whose programs are compiled when the stage opens: nothing compiles later.
 
 What a score that is none means:
 
@@ -29,7 +29,7 @@ from jax.sharding import Mesh
 from flow import Context
 from stages.batches.rows import RowFiller
 from stages.models.critic import ActorCritic
-from stages.models.logprobs import token_logprobs
+from stages.models.logprobs import target_logprobs
 from stages.models.mesh import row_sharding
 from stages.models.transformer import Transformer
 from stages.records import Episode, Group, Status, Weights
@@ -73,7 +73,7 @@ class TokenScores:
         self._computing = threading.Lock()
         self._in_force: Any = None
         self.num_compilations = 0
-        self._check_rows()
+        self._shapes = self._shared_shapes()
 
     @property
     def resting(self) -> tuple[Any, Any]:
@@ -98,15 +98,17 @@ class TokenScores:
             self._fetch()
         if isinstance(self._model, ActorCritic):
             self._model.begin()
-        self._held = self._described()
+        self._held, self._in_force = self._described(), None
         self._held.open()
         with jax.set_mesh(self._held.mesh):
             jitted = scores_of(self._held.graphdef, self._fills == "values", self._temperature)
-            shape = jax.ShapeDtypeStruct(
-                (self._config.rows_per_batch, self._config.row_length), np.int32, sharding=row_sharding(self._held.mesh)
-            )
-            self._score = jitted.lower(*self._held.shapes, shape, shape, shape).compile()
+            self._programs = {shape: self._compiled(jitted, shape) for shape in self._shapes}
+
+    def _compiled(self, jitted: Any, shape: tuple[int, int]) -> Callable[..., jax.Array]:
         self.num_compilations += 1
+        place = row_sharding(self._held.mesh)
+        rows = [jax.ShapeDtypeStruct(shape, dtype, sharding=place) for dtype in (np.int32, np.int32, np.int32, bool)]
+        return jitted.lower(*self._held.shapes, *rows).compile()
 
     async def load(self, weights: Weights, version: int) -> None:
         """Put in force what a version has for this stage; returns when it is. Of an open stage.
@@ -143,11 +145,11 @@ class TokenScores:
 
     def _scored(self, parameters: tuple[Any, Any], episodes: Sequence[Episode]) -> list[np.ndarray]:
         """float32 [T] for each, NaN where nothing was sampled."""
-        filler = RowFiller([(self._config.rows_per_batch, self._config.row_length)])
+        filler = RowFiller(self._shapes)
         flat = np.full(sum(len(episode.ids) for episode in episodes), np.nan, np.float32)
         for rows in filler.add(units_of(episodes, self._config.row_length, self._fills)) + filler.flush():
-            spread = jax.device_put((rows.ids, rows.positions, rows.segments), row_sharding(self._held.mesh))
-            put(flat, rows, np.asarray(self._score(*parameters, *spread)))
+            spread = jax.device_put((rows.ids, rows.positions, rows.segments, rows.mask), row_sharding(self._held.mesh))
+            put(flat, rows, np.asarray(self._programs[rows.ids.shape](*parameters, *spread)))
         return cut(flat, episodes)
 
     def _filled(self, episode: Episode, scores: np.ndarray) -> Episode:
@@ -160,22 +162,25 @@ class TokenScores:
         model = self._model.critic if isinstance(self._model, ActorCritic) else self._model
         return Held(model, self._mesh, self._config.memory)
 
-    def _check_rows(self) -> None:
+    def _shared_shapes(self) -> tuple[tuple[int, int], ...]:
         shape = self._held.mesh.shape
         shares = shape["data"] * shape["fsdp"]
-        if self._config.rows_per_batch % shares:
+        rows = [num for num, _ in self._config.shapes]
+        if any(num % shares for num in rows):
             raise ValueError(
-                f"expected rows_per_batch to be a multiple of {shares}, the devices that share the rows on a mesh of "
-                f"data={shape['data']} times fsdp={shape['fsdp']}; got {self._config.rows_per_batch} (scoring, {self._fills}); "
-                "change either"
+                f"expected numbers of rows that are multiples of {shares}, the devices that share them on a mesh of "
+                f"data={shape['data']} times fsdp={shape['fsdp']}; got {rows} by rows_per_batch={self._config.rows_per_batch} "
+                f"(scoring, {self._fills}); change either"
             )
+        return self._config.shared(shares)
 
 
 @functools.lru_cache(maxsize=8)
 def scores_of(graphdef: nnx.GraphDef, values: bool, temperature: float) -> Any:
-    """(trained, frozen, ids, positions, segments) -> float32 [B, T], jitted; nothing is compiled yet.
+    """(trained, frozen, ids, positions, segments, mask) -> float32 [B, T], jitted; nothing is compiled yet.
 
-    Cached: under the same object JAX finds what it has compiled, so a second run in a process compiles nothing.
+    Targets alone are projected, a chunk at a time, as the trainer does: the logits of a batch never exist whole. Cached: under
+    the same object JAX finds what it has compiled, so a second run in a process compiles nothing.
 
     Args:
         graphdef: of a model split in what is trained and what is frozen.
@@ -183,10 +188,10 @@ def scores_of(graphdef: nnx.GraphDef, values: bool, temperature: float) -> Any:
         temperature: of the log-probabilities.
     """
 
-    def score(own: Any, frozen: Any, ids_BT: jax.Array, positions_BT: jax.Array, segments_BT: jax.Array) -> jax.Array:
+    def score(own: Any, frozen: Any, ids: jax.Array, positions: jax.Array, segments: jax.Array, mask: jax.Array) -> jax.Array:
         model = nnx.merge(graphdef, own, frozen)
         if values:
-            return model.values(ids_BT, positions_BT, segments_BT)
-        return token_logprobs(model(ids_BT, positions_BT, segments_BT), ids_BT, segments_BT, temperature)[0]
+            return model.values(ids, positions, segments)
+        return target_logprobs(model.hidden(ids, positions, segments), model.head, ids, mask, temperature)[0]
 
     return jax.jit(score)

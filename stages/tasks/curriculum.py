@@ -17,7 +17,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
 from stages.records import Group, Task
-from stages.tasks.mixture import TaskSource, state_of
+from stages.tasks.mixture import TaskSource, stateful
 
 Value = TypeVar("Value")
 Load = Callable[[Value, int], Awaitable[None]]
@@ -204,7 +204,7 @@ class Curriculum:
         return CurriculumState(
             self._drawn, tuple(self._credits), tuple(self._over), tuple(self._estimates), tuple(self._waiting),
             tuple(self._seen.values()), self._version, self.num_late,
-            tuple(state_of(bucket, name) for name, bucket in zip(self._names, self._buckets, strict=True)),
+            tuple(bucket.state() for bucket in stateful(self._names, self._buckets)),
         )  # fmt: skip
 
     def restore(self, state: CurriculumState) -> None:
@@ -223,8 +223,8 @@ class Curriculum:
         self._credits, self._over = list(state.credits), list(state.over)
         self._estimates, self._waiting = list(state.estimates), list(state.waiting)
         self._seen = {observation.birth: observation for observation in state.seen}
-        for bucket, part in zip(self._buckets, state.parts, strict=True):
-            bucket.restore(part)  # pyright: ignore[reportAttributeAccessIssue] - what gave a state takes it
+        for bucket, part in zip(stateful(self._names, self._buckets), state.parts, strict=True):
+            bucket.restore(part)
 
     def _learn(self, observed: tuple[Observation, ...]) -> None:
         for one in observed:

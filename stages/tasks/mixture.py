@@ -11,9 +11,9 @@ must come first is next. We break ties by an order made of the seed.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -22,13 +22,30 @@ from stages.tasks.source import epoch_order
 
 
 class TaskSource(Protocol):
-    """Draws tasks. To be resumed it has ``state`` and ``restore`` too."""
+    """Draws tasks. To be resumed it is a ``StatefulSource`` too."""
 
     def draw(self) -> Task:
         """The next task.
 
         Raises:
             StopIteration: there are no more.
+        """
+        ...
+
+
+@runtime_checkable
+class StatefulSource(Protocol):
+    """Knows where it is."""
+
+    def state(self) -> Any:
+        """Where the next draw is, a plain value."""
+        ...
+
+    def restore(self, state: Any) -> None:
+        """Go where a state says.
+
+        Raises:
+            ValueError: there is no such place.
         """
         ...
 
@@ -107,8 +124,8 @@ class Mixture:
         Raises:
             TypeError: a source declares no state.
         """
-        parts = tuple(state_of(source, name) for name, source in zip(self._names, self._sources, strict=True))
-        return MixtureState(tuple(self._counts), tuple(self._over), parts)
+        parts = stateful(self._names, self._sources)
+        return MixtureState(tuple(self._counts), tuple(self._over), tuple(part.state() for part in parts))
 
     def restore(self, state: MixtureState) -> None:
         """Go where ``state`` says.
@@ -123,8 +140,8 @@ class Mixture:
                 "resume with the sources the run was started with"
             )
         self._counts, self._over = list(state.counts), list(state.over)
-        for source, part in zip(self._sources, state.parts, strict=True):
-            source.restore(part)  # pyright: ignore[reportAttributeAccessIssue] - what gave a state takes it
+        for source, part in zip(stateful(self._names, self._sources), state.parts, strict=True):
+            source.restore(part)
 
 
 def next_part(weights: tuple[int, ...], counts: list[int], over: list[bool], ranks: list[int]) -> int:
@@ -146,12 +163,13 @@ def next_part(weights: tuple[int, ...], counts: list[int], over: list[bool], ran
     return min(due)[2]
 
 
-def state_of(source: Any, name: str) -> Any:
-    """State of a source that others draw from.
+def stateful(names: Sequence[str], sources: Sequence[TaskSource]) -> Sequence[StatefulSource]:
+    """Sources that others draw from, all of which declare a state.
 
     Raises:
-        TypeError: it declares none.
+        TypeError: one declares none.
     """
-    if not hasattr(source, "state"):
-        raise TypeError(f"a part of it, {name!r}, a {type(source).__name__} without state() and restore()")
-    return source.state()
+    for name, source in zip(names, sources, strict=True):
+        if not isinstance(source, StatefulSource):
+            raise TypeError(f"a part of it, {name!r}, a {type(source).__name__} without state() and restore()")
+    return [source for source in sources if isinstance(source, StatefulSource)]

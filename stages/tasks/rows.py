@@ -3,7 +3,7 @@
 A file with broken rows is refused as a whole, with every broken row told at once (the first ten), so that it is mended once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -69,9 +69,12 @@ def _told(path: str | Path, row: type[msgspec.Struct], faults: list[str]) -> str
     fields = ", ".join(
         f"{field.name}" if field.required else f"{field.name} (optional)" for field in msgspec.structs.fields(row)
     )
+    what = f"expected rows that are JSON objects with the fields {fields}; got {len(faults)} that are not, in {path}"
+    return shown_faults(what, faults)
+
+
+def shown_faults(what: str, faults: Sequence[str]) -> str:
+    """What is wrong with a set of rows, and with the first of them."""
     more = f"\n  and {len(faults) - MAX_SHOWN} more" if len(faults) > MAX_SHOWN else ""
     shown = "\n  ".join(faults[:MAX_SHOWN])
-    return (
-        f"expected rows that are JSON objects with the fields {fields}; got {len(faults)} that are not, in {path}:\n"
-        f"  {shown}{more}\ncorrect or remove these rows"
-    )
+    return f"{what}:\n  {shown}{more}\ncorrect or remove these rows"

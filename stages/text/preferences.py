@@ -33,13 +33,23 @@ class WritePreference:
         Raises:
             ValueError: a reply has no assistant message to learn from, or cannot be written.
         """
-        chosen, rejected = (self._reply(preference, member, context.birth) for member in range(2))
-        advantages = (chosen.mask.astype(np.float32), -rejected.mask.astype(np.float32))
-        return Group(context.birth, (chosen, rejected), advantages, live=(True, True))
+        return write_preference(preference, self._chat, self._tools, birth=context.birth)
 
-    def _reply(self, preference: Preference, member: int, birth: int) -> Episode:
-        messages = preference.prompt + (preference.rejected if member else preference.chosen)
-        episode = demonstrate(Example(preference.id, messages), self._chat, self._tools, birth=birth, member=member)
-        turns = episode.turns[sum(message.role == "assistant" for message in preference.prompt) :]
-        mask = episode.mask & (np.arange(len(episode.ids)) >= turns[0].start)
-        return msgspec.structs.replace(episode, mask=mask, turns=turns)
+
+def write_preference(preference: Preference, chat: Chat, tools: Sequence[ToolSpec], *, birth: int) -> Group:
+    """Both replies of a preference, each behind the prompt: the chosen one with advantage 1, then the rejected one with -1.
+
+    Raises:
+        ValueError: a reply has no assistant message to learn from, or cannot be written.
+    """
+    chosen, rejected = (_reply(preference, member, chat, tools, birth) for member in range(2))
+    advantages = (chosen.mask.astype(np.float32), -rejected.mask.astype(np.float32))
+    return Group(birth, (chosen, rejected), advantages, live=(True, True))
+
+
+def _reply(preference: Preference, member: int, chat: Chat, tools: Sequence[ToolSpec], birth: int) -> Episode:
+    messages = preference.prompt + (preference.rejected if member else preference.chosen)
+    episode = demonstrate(Example(preference.id, messages), chat, tools, birth=birth, member=member)
+    turns = episode.turns[sum(message.role == "assistant" for message in preference.prompt) :]
+    mask = episode.mask & (np.arange(len(episode.ids)) >= turns[0].start)
+    return msgspec.structs.replace(episode, mask=mask, turns=turns)

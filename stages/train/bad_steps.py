@@ -190,14 +190,22 @@ def _named_arrays(rows: Sequence[Rows]) -> Mapping[str, np.ndarray]:
 
 
 def _segments(minibatch: Minibatch) -> list[tuple[int, int, int, str]]:
-    """Where each segment lies, found again by its tokens: rows do not say whose they are."""
-    segments = [segment for batch in minibatch.batches for segment in batch.segments]
-    names = {np.asarray(segment.ids, np.int32).tobytes(): segment.name for segment in segments}
+    """Where each segment lies, found again by what is in it: rows do not say whose they are."""
+    names: dict[bytes, list[str]] = {}
+    for segment in (segment for batch in minibatch.batches for segment in batch.segments):
+        advantages = np.zeros(len(segment.ids)) if segment.advantages is None else segment.advantages
+        names.setdefault(_print_of(segment.ids, segment.mask, advantages), []).append(segment.name)
     found = []
     for at, block in enumerate(minibatch.rows):
         for row, numbers in enumerate(block.segments):
             for number in range(1, int(numbers.max(initial=0)) + 1):
-                ids = block.ids[row, numbers == number]
-                if ids.size:  # pairs leave numbers out
-                    found.append((at, row, number, names.get(ids.tobytes(), "segment")))
+                there = numbers == number
+                if there.any():  # pairs leave numbers out
+                    print_of = _print_of(block.ids[row, there], block.mask[row, there], block.advantages[row, there])
+                    found.append((at, row, number, names[print_of].pop(0)))
     return found
+
+
+def _print_of(ids: np.ndarray, mask: np.ndarray, advantages: np.ndarray) -> bytes:
+    """What tells a segment from others; those with one print are equal."""
+    return ids.astype(np.int32).tobytes() + mask.tobytes() + advantages[mask].astype(np.float32).tobytes()

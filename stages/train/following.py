@@ -48,6 +48,7 @@ class Following:
         self.published = self.state = published
         if config.decay > 0.0:  # in bfloat16 a small share would be lost in rounding
             self.state = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), published)
+            cast_like(average(self.state, self.state, config.decay), self._dtypes)  # compiled now, not in the first step
 
     def advance(self, step: int, published: Any, masters: Any) -> None:
         """A step is complete.

@@ -4,6 +4,7 @@ A value that was not measured is ``None``: the mean reward of a step without a s
 """
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -61,6 +62,7 @@ class StepMeter:
         self.update_s = 0.0
         self.proximal_gap: float | None = None
         self.updates: list[Updated] = []
+        self.kept: list[str] = []
 
     def add(self, batch: Batch, lag: int | None) -> None:
         """Count a batch, trained at a lag in versions (``None``: it carries no version)."""
@@ -88,6 +90,7 @@ def episode_metrics(episodes: Sequence[EpisodeRow]) -> Row:
         "num_episodes": len(episodes),
         **{f"episodes_{status}": sum(row.status is status for row in episodes) for status in Status},
         "reward_mean": mean(rewards),
+        "reward_std": statistics.pstdev(rewards) if rewards else None,
         "success": sum(reward >= 1.0 for reward in rewards) / len(episodes) if rewards else None,
         "forks": sum(row.num_forks for row in episodes),
         "turns_mean": mean(row.num_turns for row in episodes),
@@ -179,7 +182,8 @@ def warning(row: Row, no_signal_above: float) -> str | None:
     if row["skipped"] is not None:
         done, left_out = row["updates"], sum(int(row[f"skipped_{reason}"] or 0) for reason in REASONS)
         share = f"{left_out} of {left_out + int(done)} updates" if done else "update"
-        return f"{share} skipped: {row['skipped']}"
+        kept = f"; headrace replay-batch repeats {row['bad_steps']}" if row["bad_steps"] else ""
+        return f"{share} skipped: {row['skipped']}{kept}"
     share = row["no_signal_groups"]
     if isinstance(share, float) and share > no_signal_above:
         return f"{share:.0%} of the groups carry no signal: all their members have one reward"

@@ -19,11 +19,12 @@ def no_norms() -> np.ndarray:
 
 
 def with_norm(norms: np.ndarray, norm: float) -> np.ndarray:
-    """The window with a norm more, without the oldest. One that is not finite is left out.
+    """The window with a norm more, without the oldest.
 
-    Those of skipped updates are kept: norms that stay high are no spike, and the median follows within half a window.
+    One that is not finite is left out, and one of 0, which a step without any signal has. Those of skipped updates are kept:
+    norms that stay high are no spike, and the median follows within half a window.
     """
-    return np.append(norms[1:], np.float32(norm)) if np.isfinite(norm) else norms
+    return np.append(norms[1:], np.float32(norm)) if 0.0 < norm < np.inf else norms
 
 
 def bound(norms: np.ndarray, config: TrainerConfig) -> float:

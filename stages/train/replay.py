@@ -16,6 +16,7 @@ from flax import nnx
 from stages.batches.rows import Rows
 from stages.checkpoint.store import load_parameters
 from stages.losses.tokens import Loss, Tokens
+from stages.models.critic import ActorCritic
 from stages.models.names import named_leaves
 from stages.train.bad_steps import FACTS, WEIGHTS, BadStep, exact, loss_settings, platform, read_bad_step, same_bits
 from stages.train.config import TrainerConfig
@@ -74,6 +75,8 @@ def replay(model: nnx.Module, loss: Loss, folder: Path) -> Replayed:
     facts, blocks = read_bad_step(folder)
     folder = folder.parent if folder.name == FACTS else folder
     _check_loss(loss, facts)
+    if isinstance(model, ActorCritic):
+        model.begin()
     load_parameters(model, folder / WEIGHTS)
     learner = Learner(model, loss, TrainerConfig.model_validate(facts.config), facts.temperature)
     learner.compile()

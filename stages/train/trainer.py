@@ -73,6 +73,9 @@ class Trainer:
         follow: how the reference that is published with the weights follows them; ``None`` publishes none.
         clock: seconds, for the times of a step.
 
+    Attributes:
+        last_row: what was reported of the last step; ``None`` before the first.
+
     Raises:
         ValueError: the rows of a micro-batch do not divide over the devices that share them.
     """
@@ -106,6 +109,7 @@ class Trainer:
         self._held = config.max_updates > 1 or whiten
         self._step = self._saved_step = self._num_skipped = 0
         self._between_steps = True
+        self.last_row: Row | None = None
         _check_rows(config, model)
 
     async def __aenter__(self) -> Self:
@@ -215,7 +219,8 @@ class Trainer:
         begun = self._clock()
         self._save_if_due(context)
         now = self._clock()
-        context.report(self._row(meter, save_s=now - begun, step_s=now - self._since))
+        self.last_row = self._row(meter, save_s=now - begun, step_s=now - self._since)
+        context.report(self.last_row)
         self._since = now
         return self.weights
 
@@ -296,6 +301,7 @@ class Trainer:
             self._keep_bad(updated, minibatch, most, version)
         if minibatch.num_targets:
             self._norms = with_norm(self._norms, norm)
+        self._num_skipped += updated.reason is not None
         self._meter.update_s += self._clock() - begun
 
     def _keep_bad(self, updated: Updated, minibatch: Minibatch, most: float, version: int) -> None:
@@ -304,18 +310,19 @@ class Trainer:
             facts = describe(step, updated, most, version, self._temperature, self._config, self._loss)
             # Nothing was applied, so these are the parameters that the gradient is of.
             folder = self._bad_steps.save(minibatch, self._learner.publish(), facts)
+            self._meter.kept += [] if folder is None else [f"{folder.parent.name}/{folder.name}"]
         if self._config.on_bad_step == "stop":
             raise bad_step_error(step, updated, most, folder)
 
     def _row(self, meter: StepMeter, *, save_s: float, step_s: float) -> Row:
         changes = update_metrics(meter.updates)
         rate = float(self._schedule(self._learner.num_updates - 1)) if changes["updates"] else None
-        self._num_skipped += len(meter.updates) - int(changes["updates"] or 0)
         busy_s = meter.gradient_s + meter.proximal_s + meter.update_s + save_s
         row: Row = {
             "step": self._step,
             **changes,
             "skipped_total": self._num_skipped,
+            "bad_steps": ", ".join(meter.kept) or None,
             "epochs": self._config.num_epochs,
             "learning_rate": rate,
             **episode_metrics(meter.episodes),

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphs.algorithms import ALGORITHMS
+from graphs.rl_config import RlConfig
 from stages.losses.policy import PolicyLoss
 from stages.losses.preference import PreferenceLoss
 from stages.losses.supervised import SupervisedLoss
@@ -22,14 +24,15 @@ NUM_UNITS = 6
 FLOATS = tuple(name for name in Tokens._fields if name not in ("mask", "segments"))
 DIFFERENTIATED = ("logprobs", "entropy", "values")
 
-SMOOTH: dict[str, Loss] = {
-    "clip": PolicyLoss(),
-    "grpo": PolicyLoss(aggregation="sequence", kl_coefficient=0.04),
-    "dr_grpo": PolicyLoss(aggregation="constant", constant_length=16),
-    "dapo": PolicyLoss(clip_high=0.28),
-    "gspo": PolicyLoss(ratio="sequence", clip_low=0.1, clip_high=0.2, aggregation="sequence"),
+LOSSES: dict[str, Loss] = {
+    **{name: algorithm.change(RlConfig()).loss for name, algorithm in ALGORITHMS.items()},
+    "grpo_kl": PolicyLoss(aggregation="sequence", kl_coefficient=0.04),
+    "gspo_wide": PolicyLoss(ratio="sequence", clip_low=0.1, clip_high=0.2, aggregation="sequence"),
+    "gspo_token": PolicyLoss(ratio="sequence_token", clip_low=0.1, clip_high=0.2, aggregation="sequence"),
+    "cispo_low": PolicyLoss(objective="cispo", clip_high=0.5),
     "dual_clip": PolicyLoss(dual_clip=1.5),
-    "ppo": PolicyLoss(entropy_coefficient=0.01, value_coefficient=0.5, value_clip=0.2),
+    "ppo_entropy": PolicyLoss(entropy_coefficient=0.01, value_coefficient=0.5, value_clip=0.2),
+    "kl_k1": PolicyLoss(kl_coefficient=0.1, kl_estimator="k1"),
     "kl_k2": PolicyLoss(kl_coefficient=0.1, kl_estimator="k2"),
     "uncorrected": PolicyLoss(against="proximal"),
     "decoupled": PolicyLoss(against="proximal", correction="truncated", correction_cap=None),
@@ -39,19 +42,13 @@ SMOOTH: dict[str, Loss] = {
         ratio="sequence", against="proximal", correction="masked", correction_level="geometric", correction_floor=0.9,
         correction_cap=1.2,
     ),
-    "supervised": SupervisedLoss(),
+    "sft": SupervisedLoss(),
     "dpo": PreferenceLoss(),
     "cdpo": PreferenceLoss(beta=0.5, label_smoothing=0.1),
     "ipo": PreferenceLoss(kind="ipo"),
 }  # fmt: skip
-"""Losses whose gradient is that of their value."""
-STOPPED: dict[str, Loss] = {
-    "gspo_token": PolicyLoss(ratio="sequence_token", clip_low=0.1, clip_high=0.2, aggregation="sequence"),
-    "cispo": PolicyLoss(objective="cispo", clip_low=1.0, clip_high=0.5),
-    "kl_k1": PolicyLoss(kl_coefficient=0.1, kl_estimator="k1"),
-}
-"""Losses with a part through which no gradient is taken."""
-LOSSES = SMOOTH | STOPPED
+"""Those of the algorithms by name, of which many are one, and others for what these do not use."""
+LOSSES = {name: loss for name, loss in LOSSES.items() if name == next(n for n, same in LOSSES.items() if same == loss)}
 
 each_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
 pytestmark = pytest.mark.slow  # The first test of a loss compiles its operations.
@@ -123,6 +120,15 @@ def packed(units: Sequence[Unit]) -> list[list[Unit]]:
     """As many as are sure to have room, row after row."""
     num = LENGTH // (4 * len(units[0]))
     return [list(units[first : first + num]) for first in range(0, len(units), num)]
+
+
+def is_smooth(loss: Loss) -> bool:
+    """Whether the gradient is that of the value: no part of it is held still."""
+    held = isinstance(loss, PolicyLoss) and (loss.objective == "cispo" or loss.ratio == "sequence_token")
+    return not held and not (isinstance(loss, PolicyLoss) and loss.kl_coefficient and loss.kl_estimator == "k1")
+
+
+SMOOTH = {name: loss for name, loss in LOSSES.items() if is_smooth(loss)}
 
 
 def total(loss: Loss, tokens: Tokens, varied: dict[str, jax.Array]) -> tuple[jax.Array, Any]:
@@ -221,20 +227,18 @@ def test_compiled_and_not_compiled_agree(loss):
 
 @pytest.mark.parametrize("loss", SMOOTH.values(), ids=SMOOTH.keys())
 def test_the_gradient_is_that_of_the_value(loss):
-    """In float64, against central differences along random directions through all that depends on parameters at once."""
+    """In float64, against the central difference along a random direction through all that depends on parameters at once."""
     random = np.random.default_rng(6)
     with jax.enable_x64(True):
         tokens, _ = lay(packed(units_of(loss, 6)), dtype=np.float64)
         varied = {name: getattr(tokens, name) for name in DIFFERENTIATED}
         gradients = jax.grad(lambda point: total(loss, tokens, point)[0])(varied)
-        for _ in range(2):
-            way = {name: jnp.asarray(random.normal(size=(ROWS, LENGTH))) for name in varied}
-            ahead, behind = (
-                float(total(loss, tokens, {name: varied[name] + step * way[name] for name in varied})[0])
-                for step in (1e-6, -1e-6)
-            )
-            along = sum(float(jnp.vdot(gradients[name], way[name])) for name in varied)
-            assert along == pytest.approx((ahead - behind) / 2e-6, rel=1e-6, abs=1e-7)
+        way = {name: random.normal(size=(ROWS, LENGTH)) for name in varied}
+        ahead, behind = (
+            float(total(loss, tokens, {name: varied[name] + step * way[name] for name in varied})[0]) for step in (1e-6, -1e-6)
+        )
+        along = sum(float(np.vdot(gradients[name], way[name])) for name in varied)
+    assert along == pytest.approx((ahead - behind) / 2e-6, rel=1e-6, abs=1e-7)
 
 
 @each_loss
@@ -253,7 +257,8 @@ def test_a_loss_reads_no_more_than_it_says(loss):
     tokens, _ = lay(packed(units_of(loss, 8)))
     absent: dict[str, Any] = {} if needs.reference else {"reference": None}
     absent |= {} if needs.critic else dict.fromkeys(("values", "old_values", "returns"))
-    absent |= {} if needs.behaviour else {"behaviour": jnp.full_like(tokens.behaviour, jnp.nan), "proximal": None}
+    absent |= {} if needs.proximal else {"proximal": None}
+    absent |= {} if needs.behaviour else {"behaviour": jnp.full_like(tokens.behaviour, jnp.nan)}
     value, sums, gradients = evaluated(loss, tokens)
     found, found_sums, found_gradients = evaluated(loss, tokens._replace(**absent))
     assert_equal((found, found_sums), (value, sums), rtol=0, atol=0)

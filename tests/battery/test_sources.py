@@ -122,9 +122,10 @@ def unbroken(make: Callable[[], object], length: int) -> list[object]:
     return values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SOURCES)
 @given(moves=MOVES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_draws_saves_and_restores_in_any_order_give_what_an_unbroken_run_gives(kind, moves):
     """S92, S93, S95. A state is written and read back, as a snapshot does it; ``restart`` begins with a new object."""
     make = SOURCES[kind]

@@ -20,6 +20,7 @@ LAST_LINES = {
     "mcp_tool.py": "2 of 2 answers right, each read from a server",
     "check_a_stage.py": "the repaired stage keeps its contract",
     "frozen_lake.py": "at least a fifth more reach the goal: True",
+    "curriculum.py": "160 groups trained, each draw with one end: True",
     "reasoning_gym_tasks.py": "18 of 18 sums right, 1 of 22 with a minus",
 }
 NEEDS = {"frozen_lake.py": "gymnasium", "mcp_tool.py": "mcp", "reasoning_gym_tasks.py": "reasoning-gym"}

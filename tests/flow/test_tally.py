@@ -53,7 +53,7 @@ async def keep(group: Gathered[int], context: Context) -> Gathered[int] | Filter
     return Filtered("dull") if number(group) % 3 == 0 else group
 
 
-def training(missing="drop", late="drop", steps: int | None = 8) -> Graph:
+def training(missing="drop", late="drop", steps: int | None = 8, measured: bool = False) -> Graph:
     graph = Graph("training")
     cell = graph.latest("cell", int)
     numbers = graph.source("numbers", range(200))
@@ -64,6 +64,11 @@ def training(missing="drop", late="drop", steps: int | None = 8) -> Graph:
     sink = graph.sink("sink", Steps(), collect=Collect(3, steps=steps))
     numbers >> members >> played >> groups >> kept >> sink
     graph.feedback(sink, cell, initial=0, freshness=Freshness(max_lag=2, late=late))
+    if measured:
+        versions = graph.versions("versions", cell)
+        looked = graph.stage("looked", lambda version, context: Many([1000 + version, 1001 + version]), budget=None)
+        some = graph.stage("some", lambda value, context: Filtered("dull") if value % 2 else value, budget=None)
+        versions >> looked >> some >> graph.sink("seen", lambda value, context: None)
     return graph
 
 
@@ -114,6 +119,15 @@ def test_what_a_plain_sink_takes_has_ended(asynchronous):
     simulate(graph, tally=tally)
     assert tally.ends == {None: Counter(range(1, 50, 2)), "no output": Counter(range(0, 50, 2))}
     assert tally.draws == Counter(range(50))
+
+
+def test_what_begins_at_a_version_was_never_drawn_and_is_not_told():
+    """A branch beside the line that draws, as an evaluation is; its items end too, and by failures as well."""
+    tally = Kept()
+    summary = simulate(training(late="wait", measured=True), tally=tally).summary
+    assert summary.nodes["seen"].taken > 0 < summary.nodes["some"].dropped["dull"]
+    assert tally.draws == tally.all_ends
+    assert max(tally.draws) < 1000
 
 
 def test_a_source_on_a_thread_is_counted_too():

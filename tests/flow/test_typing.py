@@ -69,6 +69,8 @@ tasks >> members >> episodes >> groups >> reward >> trainer
 graph.edge(reward, trainer, capacity=Items(8))
 graph.feedback(trainer, weights, initial=b"", freshness=Freshness(1))
 graph.feedback(slow, weights, initial=lambda: b"")
+versions: Node[None, int] = graph.versions("versions", weights)
+versions >> graph.stage("measured", maybe) >> graph.sink("told", show)
 
 lines = graph.source("lines", ["a b"])
 split = graph.stage("split", words)
@@ -125,6 +127,7 @@ graph.stage("c", length, worker=2)  # wrong: no such setting
 graph.sink("d", show, collect=Collect(2))  # wrong: a function cannot collect
 graph.stage("e", lambda value: value)  # wrong: no context
 graph.source("f", 3)  # wrong: nothing to draw from
+graph.versions("g", weights) >> measure  # wrong: the number of a version into str
 copies = graph.broadcast("copies", numbers)
 shares = graph.balance("shares", numbers)
 copies >> shown

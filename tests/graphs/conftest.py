@@ -13,7 +13,7 @@ from graphs.calculator import CalculatorConfig, calculator
 from graphs.evaluate import EvaluateConfig
 from graphs.execute import execute, prepare
 from graphs.program import Program
-from graphs.rl import RlConfig
+from graphs.rl_config import RlConfig
 from graphs.run_folder import RunFolder
 from graphs.sft import SftConfig
 from graphs.view import View

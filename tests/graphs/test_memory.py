@@ -32,6 +32,20 @@ def test_needs_are_those_worked_out_by_hand(config: Callable[..., CalculatorConf
     assert 2 * weights <= needs["optimizer state"] <= 2 * weights + 16
 
 
+def test_an_optimizer_that_rests_in_the_hosts_memory_counts_for_the_update_alone(
+    config: Callable[..., CalculatorConfig],
+) -> None:
+    """Where activations are unknown the update is the fullest moment; where they are larger, the state is not there."""
+    settings = config()
+    trainer = settings.rl.trainer.model_copy(update={"optimizer_memory": "host"})
+    rl = settings.rl.model_copy(update={"trainer": trainer})
+    warm = settings.warm_start.model_copy(update={"trainer": trainer})
+    program = calculator(settings.model_copy(update={"rl": rl, "warm_start": warm}))
+    resting, moved = needs_of(calculator(settings)), needs_of(program)
+    assert sum(resting.values()) == sum(moved.values())
+    assert list(moved)[-2:] == ["the next weights", "optimizer state"]
+
+
 def test_kept_caches_count_as_slots_do(config: Callable[..., CalculatorConfig]) -> None:
     settings = config()
     kept = settings.model_copy(update={"engine": settings.engine.model_copy(update={"kept": 8})})

@@ -23,7 +23,7 @@ from stages.checkpoint.store import CheckpointStore
 from stages.models.config import ModelConfig
 from stages.models.huggingface import load_huggingface
 from stages.models.lora import LoraConfig, merged
-from stages.models.mesh import MeshConfig
+from stages.models.mesh import MeshConfig, make_mesh
 from stages.models.transformer import Transformer
 from stages.rollout.config import EngineConfig
 from stages.train.config import TrainerConfig
@@ -152,4 +152,6 @@ def test_parameters_that_do_not_divide_over_devices_are_told() -> None:
     place(model, PlacingConfig(mesh=MeshConfig(tensor=2)))
     reason = "every device of the trainer holds 4 parameters whole: 3 kv_heads do not divide by tensor=2"
     assert placing_warnings(model, None) == [reason]
+    split = make_mesh(MeshConfig(tensor=2))
+    assert placing_warnings(model, split, split)[1:] == [reason.replace("trainer", who) for who in ("engine", "reference")]
     assert placing_warnings(Transformer(config, nnx.Rngs(0)), None) == []

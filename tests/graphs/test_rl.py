@@ -1,11 +1,14 @@
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from graphs.calculator import CalculatorConfig, calculator
 from graphs.evaluate import EvaluateConfig
-from graphs.rl import RlConfig
+from graphs.rl_config import RlConfig
 from stages.agents.sampling import SamplingConfig
+from stages.losses.policy import PolicyLoss
 
 
 @pytest.mark.parametrize(
@@ -30,3 +33,23 @@ def test_training_refuses_what_the_trainer_could_not_score(changes: dict[str, An
 def test_training_takes_a_temperature_and_stop_strings() -> None:
     sampling = SamplingConfig(temperature=0.7, stop_strings=("\n",))
     assert RlConfig(sampling=sampling).sampling == sampling
+
+
+def test_build_warns_of_streaming_that_is_lost_and_of_stale_data_without_a_correction(
+    config: Callable[..., CalculatorConfig],
+) -> None:
+    """What the trainer and its loss know of themselves, told by the graph they are in."""
+    small = config()
+
+    def warnings(**changes: Any) -> list[str]:
+        rl = RlConfig.model_validate({**{name: getattr(small.rl, name) for name in RlConfig.model_fields}, **changes})
+        (phase,) = (phase for phase in calculator(small.model_copy(update={"rl": rl})).phases if phase.main)
+        return [warning for warning in phase.make(None).build(quiet=True).warnings if "rl.trainer" in warning]
+
+    several = small.rl.trainer.model_copy(update={"num_epochs": 2})
+    assert warnings() == warnings(max_lag=1) == []
+    (lost,) = warnings(trainer=several)
+    assert "no gradient is taken before the last group of a step is there, because of num_epochs=2" in lost
+    (stale,) = warnings(max_lag=1, loss=PolicyLoss(against="proximal"))
+    assert "max_lag=1 lets in what older weights sampled, and PolicyLoss takes it" in stale
+    assert warnings(loss=PolicyLoss(against="proximal")) == []

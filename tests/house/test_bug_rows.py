@@ -13,8 +13,24 @@ ENGINE_ROWS = (11, 13, 14, 47, 62, 80, 82, 84, 85, 86, 87, 88, 90, 91)
 EPISODE_ROWS = (7, 9, 24, 28, 29, 30, 31, 32, 33, 34, 35, 36, 38, 42)
 """Of an episode: its agent, its environment and its tools."""
 
+TRAINER_ROWS = (39, 58, 75, 76, 77, 78, 79, 88, 89, 91, 100)
+"""Of what is trained: packing, masks, passes over a step, and going on from what was saved."""
 TEXT_ROWS = (44, 45, 46, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 63, 64)
 """Of chat templates and of reading calls."""
+CREDIT_ROWS = (37, 41, 58, 65, 66, 67, 68, 69, 70, 71, 72, 74)
+"""Of rewards and advantages."""
+
+
+def test_every_reported_fault_of_rewards_and_advantages_has_a_test_that_names_it():
+    assert set(unnamed(CREDIT_ROWS, ROOT / "stages")) & set(unnamed(CREDIT_ROWS, ROOT / "battery")) == set()
+
+
+SOURCE_ROWS = (3, 92, 93, 95, 106, 107, 108)
+"""Of sources of tasks, and of where they go on."""
+
+
+def test_every_reported_fault_of_a_source_has_a_test_of_stages_that_names_it():
+    assert unnamed(SOURCE_ROWS, ROOT / "stages") == []
 
 
 def test_every_reported_fault_of_the_scheduler_has_a_test_that_names_it():
@@ -27,6 +43,10 @@ def test_every_reported_fault_of_the_engine_has_a_test_of_stages_or_graphs_that_
 
 def test_every_reported_fault_of_templates_and_calls_has_a_test_of_stages_that_names_it():
     assert unnamed(TEXT_ROWS, ROOT / "stages") == []
+
+
+def test_every_reported_fault_of_the_trainer_has_a_test_of_stages_that_names_it():
+    assert unnamed(TRAINER_ROWS, ROOT / "stages") == []
 
 
 def test_every_reported_fault_of_an_episode_has_a_test_that_names_it():

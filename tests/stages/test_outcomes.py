@@ -221,14 +221,14 @@ def test_a_skipped_update_trains_nothing_whether_its_row_comes_before_or_after(r
 def test_a_row_of_a_step_has_few_names_however_many_sources_there_are():
     rows = []
     outcomes = Outcomes(rows.append)
-    for number in range(3 * MAX_LABELS):
+    for number in range(MAX_LABELS + 40):
         outcomes.drawn("prompts", [Task("t", "?", source=f"s{number}")])
         outcomes.ended("trainer", [batch(f"s{number}")], None)
         outcomes.stepped(None)
     assert max(map(len, rows)) == 4 * (MAX_SOURCES + 1)
     assert {name.split("/")[1] for name in rows[-1]} == {"other", *(f"s{n}" for n in range(MAX_SOURCES))}
     assert rows[-1]["trained/other"] == 1
-    assert sum(count for row in rows for name, count in row.items() if name.startswith("trained/")) == 3 * MAX_LABELS
+    assert sum(count for row in rows for name, count in row.items() if name.startswith("trained/")) == MAX_LABELS + 40
     assert len(outcomes.report()) == MAX_LABELS + 1
 
 
@@ -273,6 +273,7 @@ def test_a_label_is_read_from_whatever_was_made_of_a_task():
     for value in (task, played, gathered, Group(0, (played,)), batched):
         assert label_of(value) == ("a", "easy")
     assert label_of(Gathered(0, (), ("lost",), "shrunk")) is None
+    assert label_of(Task("1", "?")) == ("unnamed", None)
 
 
 class Said:

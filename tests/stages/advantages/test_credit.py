@@ -121,6 +121,16 @@ def test_turns_get_what_they_still_earn():
     assert got.advantages[1].tolist() == [0.0, -0.375]
 
 
+def test_the_distance_of_a_turn_is_taken_off_what_the_turn_earned():
+    """Distances 1, 0 and 2 cost 0.5 in the first turn and 1 in the second: returns 1 - 1.5 and 1 - 1, against 0 of a member
+    whose reference agrees."""
+    far = episode(1.0, reference=array(np.nan, -2.0, -1.0, np.nan, -3.0))
+    near = episode(0.0, reference=array(np.nan, -1.0, -1.0, np.nan, -1.0))
+    got = credited(AdvantagesConfig(rule="turns", scale=False, kl_coefficient=0.5), far, near)
+    mean = ((-0.5 + 0.0) / 2 + 0.0) / 2
+    np.testing.assert_allclose(got.advantages[0], [0, -0.5 - mean, -0.5 - mean, 0, 0.0 - mean], atol=1e-7)
+
+
 def test_a_teacher_needs_no_reward():
     got = credited(AdvantagesConfig(rule="distill"), episode(None, teacher=array(np.nan, -0.5, -1.0, np.nan, -4.0)))
     assert got.advantages[0].tolist() == [0.0, 0.5, 0.0, 0.0, -3.0]

@@ -1,18 +1,21 @@
 """Several roles in one episode: a row for each, trained as declared, and no token in a context it was not sampled in."""
 
 import asyncio
-from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 
 from flow.testing import context
+from stages.advantages.timeline import trajectories
 from stages.agents.dialogue import Dialogue, Role
 from stages.agents.sampling import SamplingConfig
-from stages.batches.pack import group_segments
+from stages.batches.pack import pack_group
 from stages.envs.custom import CustomEnv, over
 from stages.episodes import Episodes
-from stages.records import Group, Message, Status, Task
+from stages.losses.tokens import Needs
+from stages.records import Batch, Episode, Group, Message, Status, Task
+from stages.rewards.own import own_words
 from stages.scripted import ScriptedPolicy
 from stages.text.compact import CompactChat
 
@@ -85,12 +88,17 @@ def test_the_record_is_flat_and_its_rows_are_what_each_role_saw():
     assert episode.num_sampled - episode.num_untrained == len("because") + len("agreed") + 2
 
 
+def packed(episode: Episode) -> Batch:
+    advantages = episode.mask.astype(np.float32)
+    return pack_group(Group(0, (episode,), (advantages,), live=(True,)), Needs(), 200)
+
+
 def test_only_the_rows_of_trained_roles_become_segments():
     episode, _ = play("because", "really", "agreed")
-    segments = group_segments(Group(0, (episode,), np.ones(1, np.float32)))
+    segments = packed(episode).segments
     assert [CHAT.decode(segment.ids[segment.mask]) for segment in segments] == ["because<|end|>agreed<|end|>"]
     both, _ = play("because", "really", "agreed", roles=(Role("a"), Role("b")))
-    assert len(group_segments(Group(0, (both,), np.ones(1, np.float32)))) == 2
+    assert len(packed(both).segments) == 2
 
 
 def test_what_the_environment_says_is_heard_in_place_of_what_was_said():
@@ -111,10 +119,22 @@ def test_roles_that_make_no_dialogue_are_refused(roles):
 
 
 def test_the_divisor_of_a_loss_counts_trained_rows_only():
-    from stages.batches.pack import episode_row
-    from stages.train.metrics import divisor
-
     episode, _ = play("because", "really", "agreed")
-    row = episode_row(episode)
-    batch = SimpleNamespace(episodes=(row,), num_targets=0)
-    assert divisor(batch) == row.num_sampled - len("really") - 1
+    assert packed(episode).divisor == episode.num_sampled - len("really") - 1
+
+
+def test_each_trained_role_earns_the_whole_reward_at_its_own_last_token():
+    """The asker's two turns are one trajectory; the doubter's is another, where it is trained."""
+    both, _ = play("because", "really", "agreed", roles=(Role("a"), Role("b")))
+    asker, other = trajectories(msgspec.structs.replace(both, reward=2.0))
+    assert [CHAT.decode(both.ids[own.places]) for own in (asker, other)] == ["because<|end|>agreed<|end|>", "really<|end|>"]
+    assert [(own.rewards[-1], own.rewards.sum()) for own in (asker, other)] == [(2.0, 2.0)] * 2
+    one, _ = play("because", "really", "agreed")
+    (alone,) = trajectories(msgspec.structs.replace(one, reward=2.0))
+    assert alone.turns.tolist() == [0] * len("because ") + [1] * len("agreed ")
+
+
+def test_a_reward_sees_what_all_roles_said_and_nothing_else():
+    episode, _ = play("help", "agreed")
+    assert "no help" in [message.content for message in episode.messages]
+    assert [message.content for message in own_words(episode).messages] == ["help", "agreed"]

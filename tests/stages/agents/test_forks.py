@@ -5,11 +5,13 @@ import asyncio
 import msgspec
 import numpy as np
 
+from stages.advantages.timeline import trajectories
 from stages.agents.agent import Setting
 from stages.agents.model_agent import ModelAgent
 from stages.agents.sampling import SamplingConfig
-from stages.batches.pack import episode_row, group_segments
+from stages.batches.pack import episode_row, pack_group
 from stages.envs.environment import Opening, Reply
+from stages.losses.tokens import Needs
 from stages.policy import Sample
 from stages.records import Episode, Group, Message, Row, Status, Task
 from stages.text.compact import CompactChat
@@ -104,11 +106,14 @@ def test_each_row_is_trained_apart_and_forks_are_counted():
         status=Status.FINISHED,
         rows=transcript.rows(),
     )
-    rows = group_segments(Group(4, (episode,), np.array([0.5], np.float32)))
+    advantages = (0.5 * episode.mask).astype(np.float32)
+    rows = pack_group(Group(4, (episode,), (advantages,), live=(True,)), Needs(), 200).segments
     assert [row.ids[row.mask].tolist() for row in rows] == [FIRST.tolist(), SECOND.tolist()]
     assert [CHAT.decode(row.ids[~row.mask]) for row in rows] == [
         "<|bos|><|user|>2*3<|assistant|>",
         "<|bos|><|user|>2*3<|assistant|>6<|end|><|user|>more<|assistant|>",
     ]
-    assert {row.advantage for row in rows} == {0.5}
+    assert {float(value) for row in rows for value in row.advantages[row.mask]} == {0.5}
+    (own,) = trajectories(msgspec.structs.replace(episode, reward=1.0))
+    assert own.turns.tolist() == [0] * len(FIRST) + [1] * len(SECOND), "a fork goes on with the trajectory"
     assert (episode_row(episode).num_forks, episode_row(episode).num_sampled) == (1, len(FIRST) + len(SECOND))

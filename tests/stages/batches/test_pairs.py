@@ -35,16 +35,23 @@ def pair(birth: int, lengths: tuple[int, int] = (4, 5)) -> Group:
 
 
 def test_the_two_replies_of_a_pair_share_a_row_the_chosen_one_with_an_odd_number():
-    filler = RowFiller(2, 16, NEEDS.arrays)
-    filled = [rows for birth in (1, 2, 3) for rows in filler.add(pack_group(pair(birth), NEEDS, 16).units)] + filler.flush()
-    rows = [(rows, row) for rows in filled for row in range(2) if rows.mask[row].any()]
-    assert len(rows) == 3  # A row has room for one pair and a half.
-    for birth, (block, row) in enumerate(rows, start=1):
-        numbers = block.segments[row][block.mask[row]].tolist()
-        assert numbers == [1, 1, 2, 2, 2]
-        assert block.ids[row][block.mask[row]].tolist() == [10 * birth] * 2 + [10 * birth + 1] * 3
-        assert block.advantages[row][block.mask[row]].tolist() == [1, 1, -1, -1, -1]
-        assert block.reference[row][block.mask[row]].tolist() == [-1, -1, -2, -2, -2]
+    """Three pairs, of which a row has room for two."""
+    filler = RowFiller([(1, 20)], NEEDS.arrays)
+    filled = [rows for birth in (1, 2, 3) for rows in filler.add(pack_group(pair(birth), NEEDS, 20).units)] + filler.flush()
+    found = {}
+    for rows in filled:
+        for number in range(1, int(rows.segments.max()) + 1):
+            at = (rows.segments == number) & rows.mask
+            birth, member = divmod(int(rows.ids[at][0]), 10)
+            found[birth, member] = number
+            assert rows.ids[at].tolist() == [10 * birth + member] * (2 + member)
+            assert set(rows.advantages[at].tolist()) == {-1.0 if member else 1.0}
+            assert set(rows.reference[at].tolist()) == {-1.0 - member}
+    assert sorted(found) == [(birth, member) for birth in (1, 2, 3) for member in (0, 1)]
+    assert sorted(found.values()) == [1, 1, 2, 2, 3, 4]
+    for birth in (1, 2, 3):
+        assert found[birth, 0] % 2 == 1
+        assert found[birth, 1] == found[birth, 0] + 1
 
 
 def test_a_pair_counts_once_whatever_its_lengths():
@@ -61,12 +68,23 @@ def test_a_pair_longer_than_a_row_is_refused():
 
 def test_a_group_that_is_no_pair_is_refused():
     group = pair(0)
-    turned = msgspec.structs.replace(group, advantages=group.advantages[::-1])
-    turned = msgspec.structs.replace(turned, episodes=group.episodes[::-1])
-    lost = msgspec.structs.replace(group, live=(True, False))
-    for wrong, signs in ((turned, r"2 rows with advantages of signs \[\[-1\.0\], \[1\.0\]\]"), (lost, "1 rows")):
+    turned = msgspec.structs.replace(group, episodes=group.episodes[::-1], advantages=group.advantages[::-1])
+    one = Group(0, group.episodes[:1], group.advantages[:1], live=(True,))
+    for wrong, signs in ((turned, r"2 rows with advantages of signs \[\[-1\.0\], \[1\.0\]\]"), (one, "1 rows")):
         with pytest.raises(ValueError, match=rf"group 0: expected a pair, .*got {signs}"):
             pack_group(wrong, NEEDS, 16)
+
+
+def test_a_pair_of_which_one_reply_failed_is_neither_trained_nor_counted():
+    """As when the reference gives it a number that is not finite."""
+    group = pair(0)
+    failed = msgspec.structs.replace(group.episodes[1], status=Status.MODEL_ERROR, reference=None)
+    for lost in (
+        msgspec.structs.replace(group, live=(True, False)),
+        msgspec.structs.replace(group, episodes=(group.episodes[0], failed)),
+    ):
+        batch = pack_group(lost, NEEDS, 16)
+        assert (batch.units, batch.divisor, len(batch.episodes)) == ((), 0.0, 2)
 
 
 def test_a_pair_without_reference_log_probabilities_is_refused():

@@ -1,6 +1,8 @@
 import asyncio
 import math
+from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -9,8 +11,10 @@ from flow.testing import context
 from stages.advantages.stage import Advantages
 from stages.batches.stage import Pack, PackConfig
 from stages.losses.tokens import Needs
-from stages.records import Batch, Episode, Group, Message, Status, Task
+from stages.policy import PolicyEnded
+from stages.records import Batch, Episode, Group, Message, Status, Task, Turn
 from stages.rewards.answers import exact_answer
+from stages.rewards.functions import ContextReward, EpisodeReward, GroupReward, TurnReward
 from stages.rewards.shuffled import Shuffled
 from stages.rewards.stage import Rewards
 from stages.train.metrics import episode_metrics
@@ -147,6 +151,160 @@ def test_members_keep_their_order_and_nothing_else_changes():
     assert all(after.ids is before.ids for before, after in zip(members, group.episodes, strict=True))
 
 
+def best(episodes: Sequence[Episode]) -> list[float]:
+    """The longest answer of a group gets 1."""
+    most = max(len(e.messages[-1].content) for e in episodes)
+    return [float(len(e.messages[-1].content) == most) for e in episodes]
+
+
+async def best_later(episodes: Sequence[Episode]) -> list[float]:
+    await asyncio.sleep(0)
+    return best(episodes)
+
+
+@pytest.mark.parametrize("function", [best, best_later])
+def test_a_function_may_compare_the_members_of_a_group(function):
+    """Those that failed before are not among them. S41: each number goes to the episode it was given for."""
+    stage = Rewards({"sound": (lambda e: None if e.member == 1 else 0.0, 1.0), "best": (GroupReward(function), 2.0)})
+    group = score(stage, episode(0, "a"), episode(1, "longest"), episode(2, "bb"))
+    assert [e.reward for e in group.episodes] == [0.0, None, 2.0]
+    assert group.episodes[2].parts == {"sound": 0.0, "best": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ([1.0], "expected 3 numbers for 3 episodes, got 1: list [1.0]"),
+        (1.0, "expected a list of 3 numbers for 3 episodes, got float 1.0"),
+        (None, "expected a list of 3 numbers for 3 episodes, got NoneType None"),
+        ("abc", "expected a list of 3 numbers for 3 episodes, got str 'abc'"),
+    ],
+)
+def test_a_function_of_a_group_that_gives_another_number_of_rewards_fails_all(given, problem):
+    """S65: never broadcast, and nobody can tell whose it was."""
+    stage = Rewards({"short": (GroupReward(lambda episodes: given), 1.0), "later": (exact_answer, 1.0)})
+    group = score(stage, *(episode(member) for member in range(3)))
+    assert [e.reward for e in group.episodes] == [None] * 3
+    assert {e.error for e in group.episodes} == {f"reward 'short': ValueError: {problem}"}
+    assert [e.parts for e in group.episodes] == [{}] * 3
+
+
+def test_one_number_of_a_group_that_is_none_fails_that_member_alone():
+    """S66: 1 of 8 is NaN; the other 7 have finite advantages."""
+    stage = Rewards({"odd": (GroupReward(lambda es: [math.nan if e.member == 3 else float(e.member) for e in es]), 1.0)})
+    group = score(stage, *(episode(member) for member in range(8)))
+    assert [e.reward for e in group.episodes] == [0.0, 1.0, 2.0, None, 4.0, 5.0, 6.0, 7.0]
+    ready = asyncio.run(Advantages()(group, context()))
+    assert ready.live == tuple(member != 3 for member in range(8))
+    assert all(np.isfinite(array).all() and array[-1] for member, array in enumerate(ready.advantages) if member != 3)
+
+
+def of_two_turns(member: int, *rewards: float | None) -> Episode:
+    turns = tuple(Turn(1 + place, 2 + place, "stop", 0.0, 0.1, reward) for place, reward in enumerate(rewards))
+    said = tuple(Message("assistant", "12") for _ in rewards)
+    return msgspec.structs.replace(episode(member), turns=turns, messages=said)
+
+
+def test_rewards_of_turns_are_a_part_by_their_sum_and_stay_with_their_turns():
+    """Weighted as they are in the reward; twice where two functions reward turns."""
+    stage = Rewards({
+        "answer": (exact_answer, 1.0),
+        "turns": (TurnReward(), 0.5),
+        "polite": (TurnReward(lambda e: [1.0, -1.0]), 0.25),
+    })  # fmt: skip
+    (scored,) = score(stage, of_two_turns(0, 1.0, 3.0)).episodes
+    assert scored.parts == {"answer": 1.0, "turns": 4.0, "polite": 0.0}
+    assert scored.reward == 1.0 + 2.0
+    assert scored.turn_rewards == (0.75, 1.25)
+    (without,) = score(Rewards({"answer": (exact_answer, 1.0)}), of_two_turns(0, 1.0, 3.0)).episodes
+    assert without.turn_rewards is None
+
+
+def test_another_number_of_rewards_than_of_turns_fails_that_member():
+    """S65."""
+    stage = Rewards({"turns": (TurnReward(lambda e: [1.0] * (2 - e.member)), 1.0)})
+    group = score(stage, of_two_turns(0, 1.0, 1.0), of_two_turns(1, 1.0, 1.0))
+    assert [e.reward for e in group.episodes] == [2.0, None]
+    assert group.episodes[1].error == "reward 'turns': ValueError: expected 2 numbers for 2 turns, got 1: list [1.0]"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda sees, look: EpisodeReward(look, sees),
+        lambda sees, look: ContextReward(lambda e, context: look(e), sees),
+        lambda sees, look: GroupReward(lambda es: [look(e) for e in es], sees),
+        lambda sees, look: TurnReward(lambda e: [look(e)], sees),
+    ],
+)
+def test_a_function_sees_the_policys_own_words_unless_it_says_otherwise(kind):
+    """The answer is planted in the prompt and in what a tool said."""
+    seen: list[str] = []
+    said = (Message("user", "it is 12"), Message("tool", "12"), Message("assistant", "7"))
+    planted = msgspec.structs.replace(episode(0), messages=said, turns=(Turn(1, 3, "stop", 0.0, None),))
+
+    def look(e: Episode) -> float:
+        seen.append(" ".join(message.content for message in e.messages) + f" {len(e.ids)}")
+        return 0.0
+
+    score(Rewards({"look": (kind("own", look), 1.0)}), planted)
+    score(Rewards({"look": (kind("all", look), 1.0)}), planted)
+    assert seen == ["7 2", "it is 12 12 7 3"]
+    assert score(Rewards({"plain": (look, 1.0)}), planted).episodes[0].reward == 0.0
+    assert seen[2] == "7 2"
+
+
+def test_the_members_of_a_group_are_waited_for_together():
+    """Eight that take until all eight have begun: one after another they would wait for ever."""
+    begun, all_here = [], asyncio.Event()
+
+    async def all_begun(e: Episode) -> float:
+        begun.append(e.member)
+        if len(begun) == 8:
+            all_here.set()
+        await all_here.wait()
+        return 1.0
+
+    group = score(Rewards({"slow": (all_begun, 1.0)}), *(episode(member) for member in range(8)))
+    assert [e.reward for e in group.episodes] == [1.0] * 8
+
+
+def test_a_function_that_cancels_itself_fails_its_member():
+    async def odd(e: Episode) -> float:
+        if e.member == 1:
+            raise asyncio.CancelledError
+        return 1.0
+
+    group = score(Rewards({"odd": (odd, 1.0)}), episode(0), episode(1))
+    assert [e.reward for e in group.episodes] == [1.0, None]
+    assert group.episodes[1].error == "reward 'odd': it was cancelled, though nobody asked for it"
+
+
+async def forever(given: object) -> list[float]:
+    await asyncio.sleep(1e6)
+    return []
+
+
+@pytest.mark.parametrize("kind", [EpisodeReward, GroupReward, TurnReward])
+def test_a_real_cancel_goes_on(kind):
+    async def cancelled() -> None:
+        task = asyncio.create_task(Rewards({"slow": (kind(forever), 1.0)})(gathered(episode(0), episode(1)), context()))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+
+
+def test_what_ends_the_run_is_no_failure_of_a_member():
+    def ended(e: Episode) -> float:
+        raise PolicyEnded("the engine is gone")
+
+    with pytest.raises(PolicyEnded, match="the engine is gone"):
+        score(Rewards({"judge": (ended, 1.0)}), episode(0), episode(1))
+
+
 def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match="expected at least one function"):
         Rewards({})
@@ -161,7 +319,12 @@ def test_shuffled_rewards_are_independent_of_the_episode_and_have_the_share_aske
     # Whole groups are easy or hard, so that a permutation inside the group would be caught too.
     rates = random.choice([0.05, 0.55], size=375)
     groups = [[episode(m, "12" if random.random() < rate else "x", birth=b) for m in range(8)] for b, rate in enumerate(rates)]
-    episodes = [e for birth, group in enumerate(groups) for e in score(stage, *group, birth=birth).episodes]
+
+    async def all_scored() -> list[Episode]:
+        scored = [await stage(gathered(*group, birth=birth), context()) for birth, group in enumerate(groups)]
+        return [e for group in scored for e in group.episodes]
+
+    episodes = asyncio.run(all_scored())
     true, given = [e.parts["true_reward"] for e in episodes], [e.reward for e in episodes]
     assert set(given) == {0.0, 1.0}
     assert abs(np.mean(given) - 0.3) < 4 * math.sqrt(0.3 * 0.7 / 3000)
@@ -179,6 +342,12 @@ def test_shuffled_rewards_do_not_depend_on_the_order_in_which_groups_and_members
     assert got == {key: want[key] for key in got}
     other = score(Shuffled(rewards, seed=2), *groups[0], *groups[0]).episodes
     assert [e.reward for e in other] != [want[0, e.member] for e in other]
+
+
+def test_shuffled_rewards_belong_to_no_turn():
+    """What each turn truly earned would say it all."""
+    (given,) = score(Shuffled(Rewards({"turns": (TurnReward(), 1.0)}), seed=0), of_two_turns(0, 1.0, 3.0)).episodes
+    assert (given.parts["true_reward"], given.turn_rewards) == (4.0, None)
 
 
 def test_shuffled_rewards_leave_failures_alone():

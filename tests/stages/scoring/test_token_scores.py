@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import jax
 import jax.numpy as jnp
 import msgspec
@@ -10,12 +12,14 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from flow import testing
+from flow import Context, testing
+from flow.testing import check_stage
 from stages.batches.pack import make_batch
 from stages.losses.policy import PolicyLoss
 from stages.models.config import ModelConfig
 from stages.models.critic import ActorCritic
 from stages.models.lora import LoraConfig, add_lora, trained, without_adapters
+from stages.models.mesh import MeshConfig, make_mesh
 from stages.models.transformer import Transformer
 from stages.records import Episode, Group, Row, Segment, Status, Task, Weights
 from stages.scoring.config import ScoringConfig
@@ -27,7 +31,7 @@ VOCAB, LENGTH = 23, 24
 MODEL = ModelConfig(
     vocab_size=VOCAB, width=16, num_layers=1, num_heads=4, num_kv_heads=2, head_size=4, mlp_width=24, context_length=LENGTH
 )
-CONFIG = ScoringConfig(row_length=LENGTH, rows_per_batch=2)
+CONFIG = ScoringConfig(row_length=LENGTH, rows_per_batch=2, split_last=1)
 HOST = CONFIG.model_copy(update={"memory": "host"})
 
 pytestmark = pytest.mark.slow  # Each model compiles once, about a second.
@@ -139,6 +143,50 @@ def test_the_numbers_of_a_member_do_not_depend_on_who_is_beside_it():
     turned = scored(stage, msgspec.structs.replace(given, episodes=given.episodes[::-1]))
     for one, other in zip(together, turned[::-1], strict=True):
         np.testing.assert_allclose(one.reference, other.reference, atol=1e-6)
+
+
+def test_short_rows_have_a_program_of_their_own_and_give_the_same_numbers():
+    """Rows of 8 and of 24 tokens: members of 6 and 8 tokens go into short ones, and nothing compiles later."""
+    given, stage = (
+        group(),
+        opened(decoder(), config=ScoringConfig(row_length=LENGTH, row_lengths=(8,), rows_per_batch=2, split_last=1)),
+    )
+    assert stage.num_compilations == 2
+    for before, after in zip(given.episodes, scored(stage, given), strict=True):
+        np.testing.assert_allclose(after.reference, plain(decoder(), before), atol=1e-5)
+    assert stage.num_compilations == 2
+    with pytest.raises(ValueError, match=r"expected row_lengths in ascending order, .* got \(8, 8\); order them"):
+        ScoringConfig(row_length=LENGTH, row_lengths=(8, 8))
+
+
+def test_a_group_that_does_not_fill_a_batch_takes_a_part_of_one_where_devices_can_share_it():
+    """What a single short member costs: a quarter of the rows, and all of them where devices cannot share a quarter."""
+    config = ScoringConfig(row_length=LENGTH, rows_per_batch=8)
+    assert config.shared(1) == config.shared(2) == ((8, LENGTH), (2, LENGTH))
+    assert config.shared(4) == ((8, LENGTH),)
+    stage, given = opened(decoder(), config=config.model_copy(update={"rows_per_batch": 4})), group()
+    assert stage.num_compilations == 2
+    read: list[tuple[int, int]] = []
+    for shape, program in stage._programs.items():
+        stage._programs[shape] = lambda *arrays, program=program, shape=shape: read.append(shape) or program(*arrays)
+    alone = scored(stage, msgspec.structs.replace(given, episodes=given.episodes[:1]))
+    assert read == [(1, LENGTH)]
+    np.testing.assert_allclose(alone[0].reference, plain(decoder(), given.episodes[0]), atol=1e-5)
+
+
+def test_rows_that_do_not_divide_over_devices_are_refused_with_the_numbers():
+    with pytest.raises(ValueError, match=r"multiples of 2, .* data=2 times fsdp=1; got \[3\] by rows_per_batch=3 .*reference"):
+        TokenScores(decoder(), "reference", ScoringConfig(row_length=8, rows_per_batch=3), mesh=make_mesh(MeshConfig(data=2)))
+
+
+def test_a_stage_on_devices_of_its_own_computes_there_with_copies_spread_as_its_mesh_has_it():
+    given, model = group(), decoder()
+    stage = opened(model, mesh=make_mesh(MeshConfig(tensor=2)))
+    for ours, theirs in zip(scored(stage, given), scored(opened(model), given), strict=True):
+        np.testing.assert_allclose(ours.reference, theirs.reference, atol=1e-5)
+    query = stage._held.on_devices()[0]["blocks"][0]["query"]["kernel_IO"].get_raw_value()
+    assert query.sharding.shard_shape(query.shape) == (16, 8)
+    assert len(model.blocks[0].query.kernel_IO.get_raw_value().devices()) == 1
 
 
 def test_members_that_failed_or_sampled_nothing_are_handed_on_as_they_are():
@@ -258,3 +306,38 @@ def test_rows_that_cannot_be_scored_are_refused_with_the_remedy():
         scored(stage, Group(0, (episode(random, 3, 30),)))
     with pytest.raises(ValueError, match=r"episode 0.3: expected a context before the first sampled token"):
         scored(stage, Group(0, (episode(random, 3, prompt=0),)))
+
+
+def test_the_stage_keeps_its_contract():
+    """Opened once for all trials: inputs are left alone, a second attempt gives the same, in whatever order groups come."""
+    stage = opened(decoder())
+
+    def scores(given: Group, context: Context) -> Group:
+        return stage(given, context)
+
+    check_stage(scores, [group(seed) for seed in range(3)], examples=5, max_block_s=None)
+
+
+def test_several_threads_score_one_after_another_and_a_load_falls_between_groups():
+    """Each group has the numbers of one version throughout, the old or the new."""
+    stage, given = opened(decoder()), group()
+    versions = {seed: scored(opened(decoder(seed)), given) for seed in (0, 1)}
+    found: list[tuple[Episode, ...]] = []
+
+    async def main() -> None:
+        async with anyio.create_task_group() as tasks:
+            for number in range(6):
+                tasks.start_soon(score)
+                if number == 2:
+                    await stage.load(Weights(None, reference=nnx.state(decoder(1), nnx.Param)), 1)
+
+    async def score() -> None:
+        found.append(await anyio.to_thread.run_sync(scored, stage, given))
+
+    asyncio.run(main())
+    assert len(found) == 6
+    for episodes in found:
+        assert any(
+            all(np.array_equal(a.reference, b.reference, equal_nan=True) for a, b in zip(episodes, wanted, strict=True))
+            for wanted in versions.values()
+        )

@@ -12,6 +12,7 @@ from flax import nnx
 from flow import testing
 from stages.batches.pack import make_batch
 from stages.losses.policy import PolicyLoss
+from stages.models.logprobs import Head
 from stages.records import Batch, Segment
 from stages.train.config import TrainerConfig
 from stages.train.trainer import Trainer
@@ -27,15 +28,18 @@ class Bag(nnx.Module):
         self.projection = nnx.Param((0.5 * jax.random.normal(rngs.params(), (6, VOCAB))).astype(dtype))
         self.norm = nnx.Param(jnp.ones(6))
 
-    def __call__(self, ids_BT: jax.Array, positions_BT: jax.Array, segments_BT: jax.Array) -> jax.Array:
-        hidden_BTE = self.hidden(ids_BT, positions_BT, segments_BT)
-        return hidden_BTE @ self.projection[...].astype(jnp.float32)
+    def __call__(self, *packed: jax.Array) -> jax.Array:
+        return self.hidden(*packed) @ self.head.projection_VW.T
 
-    def hidden(self, ids_BT: jax.Array, positions_BT: jax.Array, segments_BT: jax.Array) -> jax.Array:
+    def hidden(self, ids_BT: jax.Array, positions_BT: jax.Array, segments_BT: jax.Array, remat: bool = False) -> jax.Array:
         length = ids_BT.shape[1]
         seen_BTT = (segments_BT[:, :, None] == segments_BT[:, None, :]) & jnp.tril(jnp.ones((1, length, length), bool))
         weights_BTT = seen_BTT / (1.0 + positions_BT[:, :, None])
         return jnp.tanh(weights_BTT @ self.embedding[...].astype(jnp.float32)[ids_BT]) * self.norm[...][None, None]
+
+    @property
+    def head(self) -> Head:
+        return Head(self.projection[...].T.astype(jnp.float32))
 
 
 class Ran(NamedTuple):
@@ -81,7 +85,7 @@ def random_batches(sizes: Sequence[int], seed: int = 0) -> list[Batch]:
 
 def tiny_trainer(model: nnx.Module, *arguments: Any, loss: Any = None, **settings: Any) -> Trainer:
     """Settings of ``Trainer`` and of its config, in one."""
-    own = {name: settings.pop(name) for name in ("temperature", "whiten", "resume", "clock") if name in settings}
+    own = {name: settings.pop(name) for name in ("temperature", "whiten", "resume", "follow", "clock") if name in settings}
     config = TrainerConfig(**{"row_length": ROW, "rows_per_microbatch": 2, "learning_rate": 0.01, **settings})
     return Trainer(model, loss or PolicyLoss(), config, *arguments, **own)
 

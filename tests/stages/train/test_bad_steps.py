@@ -36,6 +36,7 @@ def test_a_bad_step_is_kept_and_repeated_with_the_same_bits(train, batches, tiny
     assert [row["skipped"] for row in ran.rows] == [None, "not_finite", None]
     (folder,) = (tmp_path / "bad-steps").iterdir()
     assert folder.name == "step-000002"
+    assert ran.rows[1]["bad_steps"] == "bad-steps/step-000002"
     replayed = replay(tiny(7), PolicyLoss(), folder)
     assert not np.isfinite(replayed.grad_norm)
     assert (replayed.same_bits, replayed.same_platform) == (True, True)
@@ -119,7 +120,7 @@ def test_the_window_of_norms_is_bounded_and_follows_a_lasting_rise():
     norms = with_norm(norms, 1.0)
     assert bound(norms, config) == 3.0
     assert bound(norms, config.model_copy(update={"max_grad_norm_skip": 2.0})) == 2.0
-    for value in (np.nan, np.inf):
+    for value in (np.nan, np.inf, 0.0):
         np.testing.assert_array_equal(with_norm(norms, value), norms)
     for _ in range(WINDOW // 2 + FEWEST):
         norms = with_norm(norms, 100.0)
@@ -132,7 +133,7 @@ def test_a_resumed_run_judges_norms_and_counts_as_one_that_went_on(train, batche
     steps = [batches([3], seed=seed) for seed in range(FEWEST)]
     steps = [*steps, batches([0]), [batch_times(batch, 1e4) for batch in batches([2], seed=50)], batches([2], seed=51)]
     straight = train(steps, max_grad_norm_ratio=20.0)
-    train(steps[:-2], CheckpointStore(tmp_path / "checkpoints"), max_grad_norm_ratio=20.0)
+    train(steps[:-2], CheckpointStore(tmp_path / "checkpoints"), max_grad_norm_ratio=20.0, checkpoint_every=1)
     resumed = train(steps[-2:], CheckpointStore(tmp_path / "checkpoints"), max_grad_norm_ratio=20.0, resume=True)
     assert [row["skipped"] for row in resumed.rows] == ["exploding", None]
     for name in ("step", "loss", "grad_norm", "skipped_total"):

@@ -156,6 +156,20 @@ def test_the_policys_part_is_published_alone_and_both_are_written_back():
     np.testing.assert_array_equal(policy.embedding_VW[...], weights.parameters["embedding_VW"][...])
 
 
+def test_what_was_published_lives_on_while_later_steps_are_made():
+    """Masters of a bfloat16 model are donated; the head of its critic is float32 already, and must not go with them."""
+    trainer = opened(ActorCritic(decoder("bfloat16")), FollowConfig(decay=0.5))
+    published = [trainer.weights, *run(trainer, range(3))]
+    assert not any(leaf.is_deleted() for weights in published for leaf in leaves_of(weights))
+    first, last = flat(published[0].critic["head_W"]), flat(published[-1].parameters)
+    assert not first.any()
+    assert np.isfinite(last).all()
+
+
+def leaves_of(weights: Weights) -> list[Any]:
+    return jax.tree.leaves([getattr(weights, field.name) for field in msgspec.structs.fields(Weights)])
+
+
 def test_the_policy_of_a_pair_learns_as_it_would_alone():
     """A loss that reads no values: the same policy to the bit, and a critic that stays what it was but for nothing."""
     [alone] = run(opened(decoder()), range(1))

@@ -95,12 +95,14 @@ def test_a_step_that_trains_less_than_it_seems_to_says_so():
     assert skip_reason(5, applied=False, norm=np.inf, loss=1.0) == "not_finite"
     assert skip_reason(5, applied=False, norm=1.0, loss=np.nan) == "not_finite"
     assert skip_reason(5, applied=False, norm=9.0, loss=1.0) == "exploding"
-    sound, bad = update_metrics([updated()]), update_metrics([updated(reason="not_finite")])
+    sound = {**update_metrics([updated()]), "bad_steps": None}
+    bad = {**sound, **update_metrics([updated(reason="not_finite")])}
     assert warning({**sound, "no_signal_groups": 0.5}, 0.75) is None
     assert warning({**sound, "no_signal_groups": None}, 0.75) is None
     assert warning({**bad, "no_signal_groups": 0.5}, 0.75) == "update skipped: not_finite"
     some = update_metrics([updated(), updated(), updated(reason="exploding"), updated(num_targets=0, reason="no_targets")])
-    assert warning({**some, "no_signal_groups": 0.5}, 0.75) == "2 of 4 updates skipped: no_targets, exploding"
+    told = warning({**sound, **some, "bad_steps": "bad-steps/step-000003", "no_signal_groups": 0.5}, 0.75)
+    assert told == "2 of 4 updates skipped: no_targets, exploding; headrace replay-batch repeats bad-steps/step-000003"
     assert warning({**sound, "no_signal_groups": 0.8}, 0.75).startswith("80% of the groups carry no signal")
 
 

@@ -1,6 +1,7 @@
 """Steps that go over their groups several times, in several updates, or with statistics of the whole step."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,10 +15,12 @@ from flax import nnx
 from flow import testing
 from stages.batches.pack import make_batch
 from stages.batches.rows import Rows, rows_of
+from stages.checkpoint.store import CheckpointStore
 from stages.losses.policy import PolicyLoss
 from stages.losses.supervised import SupervisedLoss
 from stages.losses.tokens import Needs, Tokens
 from stages.records import EpisodeRow, Status
+from stages.train.following import FollowConfig
 from stages.train.minibatches import cut, order
 from stages.train.whitening import whitened
 
@@ -165,8 +168,20 @@ def test_whitening_refuses_batches_without_the_silent_ones(segment):
     assert len(whitened([make_batch(7, [(one,)], episodes=(episodes[0], dead))])) == 1
 
 
+def test_a_resumed_run_goes_over_its_steps_as_one_that_went_on(train, batches, flat, tmp_path: Path):
+    """S100: the order of the passes and the schedule follow from the step and the updates before it."""
+    steps = [batches([2, 1, 1], seed) for seed in range(4)]
+    settings = {"num_epochs": 2, "num_minibatches": 3, "schedule": "linear", "decay_steps": 24, "loss": Proximal()}
+    straight = train(steps, **settings)
+    train(steps[:2], CheckpointStore(tmp_path), **settings)
+    resumed = train(steps[2:], CheckpointStore(tmp_path), resume=True, **settings)
+    np.testing.assert_array_equal(flat(resumed.published[-1]), flat(straight.published[-1]))
+    for name in ("step", "loss", "grad_norm", "learning_rate", "proximal_gap"):
+        assert [row[name] for row in resumed.rows] == [row[name] for row in straight.rows[2:]]
+
+
 def test_nothing_compiles_after_a_trainer_has_opened_whatever_it_does(trainer, batches, tiny):
-    """S91: several updates, an old policy's pass, published casts, a schedule, optimizer state in the host's memory."""
+    """S91: several updates, an old policy's pass, published casts, a schedule, an average, state in the host's memory."""
     compiled: list[str] = []
 
     def count(name: str, duration: float, **_: Any) -> None:
@@ -175,10 +190,19 @@ def test_nothing_compiles_after_a_trainer_has_opened_whatever_it_does(trainer, b
 
     rows: list[dict[str, Any]] = []
     context = testing.context(node="trainer", report=rows.append)
-    one = trainer(
-        tiny(dtype=jnp.bfloat16), num_epochs=2, num_minibatches=2, whiten=True, optimizer_memory="host", warmup_steps=2,
-        schedule="cosine", decay_steps=5, loss=PolicyLoss(against="proximal"), learning_rate=0.0321, max_grad_norm_ratio=100.0,
-    )  # fmt: skip
+    # Micro-batches of 2 x 12 tokens and of 4 x 6.
+    settings = {
+        "row_lengths": (6,),
+        "num_epochs": 2,
+        "num_minibatches": 2,
+        "whiten": True,
+        "optimizer_memory": "host",
+        "max_grad_norm_ratio": 100.0,
+    }
+    # A rate that no other test has, so that nothing is compiled yet.
+    schedule = {"warmup_steps": 2, "schedule": "cosine", "decay_steps": 5, "learning_rate": 0.0321}
+    loss, follow = PolicyLoss(against="proximal"), FollowConfig(decay=0.5)
+    one = trainer(tiny(dtype=jnp.bfloat16), loss=loss, follow=follow, **settings, **schedule)
     jax.monitoring.register_event_duration_secs_listener(count)
     try:
         one.open()
@@ -190,6 +214,6 @@ def test_nothing_compiles_after_a_trainer_has_opened_whatever_it_does(trainer, b
     finally:
         jax.monitoring.unregister_event_duration_listener(count)
     one.close()
-    assert opened >= 4
+    assert opened >= 6
     assert len(compiled) == opened
-    assert [row["compilations"] for row in rows] == [4] * 4
+    assert [row["compilations"] for row in rows] == [2 * 2 + 2] * 4

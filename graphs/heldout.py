@@ -1,0 +1,111 @@
+"""Evaluation during training: a branch of the training graph, pinned to one version, beside the line that trains.
+
+weights => versions >> heldout_tasks >> heldout_attempts >> heldout_episodes >> heldout_groups >> heldout_rewards
+        >> heldout_scores
+
+It uses the engine that training samples from, and holds the next swap of weights until it is done; see docs/evaluation.md.
+"""
+
+import math
+
+from flax import nnx
+
+from flow import Cell, Collect, Freshness, Graph, Shrink
+from graphs.engine_pools import EnginePools
+from graphs.fitting import check_heldout
+from graphs.heldout_config import HeldoutConfig
+from graphs.parts import Parts
+from stages.agents.guards import TimeLimits
+from stages.agents.sampling import SamplingConfig
+from stages.checkpoint.best import BestStore
+from stages.checkpoint.store import CheckpointStore
+from stages.episodes import Episodes
+from stages.evaluation.branch import HeldoutTasks, PinnedEpisodes, PinnedScores, Row
+from stages.evaluation.pinned import Evaluation, Load, PinnedEvaluation
+from stages.records import Weights
+from stages.scores import Score, Scores
+from stages.train.gate import Gate
+from stages.train.gated import Gated
+from stages.train.trainer import Trainer
+
+
+def pinned_evaluation(config: HeldoutConfig, parts: Parts, load: Load, last: int) -> PinnedEvaluation:
+    """What loads the weights of a training graph.
+
+    Args:
+        config: see ``HeldoutConfig``.
+        parts: policy, world and tasks.
+        load: puts weights in force.
+        last: version that training ends with.
+    """
+    return PinnedEvaluation(
+        load, every=config.every, last=last, first=config.first, deadline_s=config.deadline_s, trace=parts.trace
+    )
+
+
+def gated(trainer: Trainer, gate: Gate, model: nnx.Module, checkpoints: CheckpointStore | None) -> Gated:
+    """The trainer behind its gate; the best weights are kept beside the checkpoints, where there are any.
+
+    Args:
+        trainer: trains.
+        gate: judges.
+        model: what is trained.
+        checkpoints: where the trainer saves.
+    """
+    keeps = checkpoints is not None and gate.config.needs_heldout
+    return Gated(trainer, gate, model, BestStore(checkpoints.folder) if checkpoints is not None and keeps else None)
+
+
+def add_heldout(
+    graph: Graph,
+    config: HeldoutConfig,
+    parts: Parts,
+    pinned: PinnedEvaluation,
+    trainer: Gated,
+    weights: Cell[Weights],
+    pools: EnginePools,
+    sampling: SamplingConfig,
+    limits: TimeLimits,
+) -> None:
+    """Declare the branch; nothing where nothing is evaluated.
+
+    Args:
+        graph: of training.
+        config: see ``HeldoutConfig``.
+        parts: policy, world and tasks.
+        pinned: loads the weights of the cell.
+        trainer: is told of each score.
+        weights: cell whose versions are evaluated.
+        pools: what episodes hold of the engine.
+        sampling: of training.
+        limits: of episodes.
+
+    Raises:
+        ValueError: the quota leaves training nothing of the engine, or a gate compares evaluations and there are none.
+    """
+    check_heldout(config, pools, trainer.gate.config)
+    if config.every is None:
+        return
+    tasks, asked = parts.heldout[: config.num_tasks], config.sampling(sampling)
+    episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, asked, limits, pools.turn, cycle=len(tasks))
+    counts = Scores(len(tasks), config.attempts, config.pass_at)
+
+    async def on_score(score: Score | None, evaluation: Evaluation, row: Row) -> None:
+        if score is not None:
+            await trainer.see_heldout(evaluation.weights, row)
+
+    versions = graph.versions("versions", weights)
+    questions = graph.stage("heldout_tasks", HeldoutTasks(pinned, tasks))
+    attempts = graph.repeat("heldout_attempts", questions, n=config.attempts)
+    episodes = graph.stage(
+        "heldout_episodes", PinnedEpisodes(pinned, episode), reads=weights, needs=pools.episode, budget=None,
+        workers=min(config.max_concurrency, len(tasks) * config.attempts),
+        deadline_s=None if config.deadline_s is None else math.inf,  # an evaluation has one, and so has all in it
+    )  # fmt: skip
+    groups = graph.group("heldout_groups", episodes, missing=Shrink(min_members=0))
+    rewards = graph.stage("heldout_rewards", parts.rewards())
+    collect = Collect(len(tasks), steps=pinned.most)
+    scores = graph.sink("heldout_scores", PinnedScores(pinned, counts, on_score), collect=collect)
+    versions >> questions >> attempts >> episodes >> groups >> rewards >> scores
+    # One evaluation at a time, counted in the order of its tasks.
+    graph.feedback(scores, graph.latest("heldout", Score), freshness=Freshness(0))

@@ -1,0 +1,99 @@
+"""Settings of reinforcement learning. The graph is in ``rl.py``; sets of them with a name are in ``algorithms.py``."""
+
+from typing import Literal, Self
+
+import msgspec
+from pydantic import Field, field_validator, model_validator
+
+from graphs.heldout_config import HeldoutConfig
+from graphs.scoring_config import CriticConfig, ReferenceConfig, TeacherConfig
+from graphs.tool_pools import ToolPoolsConfig
+from stages.advantages.config import AdvantagesConfig
+from stages.agents.guards import TimeLimits
+from stages.agents.sampling import SamplingConfig
+from stages.losses.policy import PolicyLoss
+from stages.losses.tokens import Needs
+from stages.train.config import TrainerConfig
+from stages.train.gate import GateConfig
+
+
+class RlConfig(ToolPoolsConfig):
+    """Reinforcement learning with groups."""
+
+    steps: int = Field(default=50, ge=1)
+    """Optimizer steps."""
+    groups_per_step: int = Field(default=16, ge=1)
+    """Groups, and so tasks, in a step."""
+    group_size: int = Field(default=8, ge=1)
+    """Episodes of each task."""
+    max_lag: int = Field(default=0, ge=0)
+    """Most versions between the dispatch of an episode and the step that trains it. 0 is strictly on-policy."""
+    late: Literal["wait", "drop"] = "wait"
+    """With a lag above 0: whether a step waits for slow groups, or drops what became too old."""
+    member_retries: int = Field(default=1, ge=0)
+    """How often a failed member is tried again before its group is dropped."""
+    max_concurrency: int = Field(default=128, ge=1)
+    """Episodes at once."""
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """Decides the order of the tasks."""
+    sampling: SamplingConfig = SamplingConfig()
+    """Temperature, stops and budgets of episodes. Draws from all tokens: a temperature above 0, and nothing that truncates."""
+    limits: TimeLimits = TimeLimits()
+    """Time limits of an episode."""
+    advantages: AdvantagesConfig = AdvantagesConfig()
+    """From rewards to advantages."""
+    reference: ReferenceConfig | None = None
+    """The reference model; ``None`` for none, which is refused where the advantages or the loss read one."""
+    teacher: TeacherConfig | None = None
+    """How the teacher of the parts is asked; ``None`` for none, which is refused where the advantages read one."""
+    critic: CriticConfig | None = None
+    """The critic; ``None`` for none, which is refused where the advantages or the loss read one."""
+    loss: PolicyLoss = PolicyLoss()
+    """Ratio, bounds, corrections and penalties of the policy loss."""
+    trainer: TrainerConfig = TrainerConfig(row_length=128)
+    """Optimizer and micro-batches."""
+    heldout: HeldoutConfig = HeldoutConfig()
+    """Evaluation during training."""
+    gate: GateConfig = GateConfig()
+    """Tolerances of the run, and what follows when one is left."""
+
+    @field_validator("sampling")
+    @classmethod
+    def _draws_from_all_tokens(cls, sampling: SamplingConfig) -> SamplingConfig:
+        if sampling.truncates or sampling.temperature == 0:
+            raise ValueError(
+                "expected sampling from the whole distribution, which is what the trainer scores: a temperature above 0, "
+                f"top_k=0, top_p=1, min_p=0; got temperature={sampling.temperature:g}, top_k={sampling.top_k}, "
+                f"top_p={sampling.top_p:g}, min_p={sampling.min_p:g}, in rl.sampling; set them back there, "
+                "and truncate in evaluate.sampling only"
+            )
+        return sampling
+
+    @model_validator(mode="after")
+    def _asks_what_is_read(self) -> Self:
+        rule, loss = self.advantages, self.loss.needs
+        asked = (
+            ("reference", rule.needs_reference or loss.reference, self.reference),
+            ("teacher", rule.needs_teacher, self.teacher),
+            ("critic", rule.needs_critic or loss.critic, self.critic),
+        )
+        missing = [name for name, read, given in asked if read and given is None]
+        idle = [name for name, read, given in asked if given is not None and not read]
+        if missing or idle:
+            got = [f"no {name}, which they read" for name in missing] + [f"a {name}, which neither reads" for name in idle]
+            raise ValueError(
+                f"expected the models that the advantages (rule={rule.rule}) and the loss read, and no other; got "
+                f"{' and '.join(got)}; change the setting of that name, or what reads it"
+            )
+        if loss.critic and not rule.needs_critic:
+            raise ValueError(
+                f"expected rule=gae with value_coefficient={self.loss.value_coefficient}, got {rule.rule}, in advantages: no "
+                "other gives the critic its returns; set either"
+            )
+        return self
+
+    @property
+    def packed_needs(self) -> Needs:
+        """What is packed: what the loss needs. To whiten, an advantage of 0 is a number like others."""
+        needs = self.loss.needs
+        return msgspec.structs.replace(needs, silent=needs.silent or self.advantages.whole_step)

@@ -1,0 +1,147 @@
+"""One member while it is scored: its parts, what of them belongs to which turn, and what went wrong. Not the stage.
+
+What a number must be, and whose failure it is when there is none, is decided here, for functions of every kind.
+"""
+
+import asyncio
+import functools
+import math
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from stages.cancellation import cancel_requested
+from stages.exits import exits_as_errors
+from stages.policy import PolicyEnded
+from stages.records import Episode, Status
+from stages.rewards.functions import Sees
+from stages.rewards.own import own_words
+from stages.tools.context import UndeclaredPoolError
+from stages.tools.credentials import Uses, blanked, uses_into
+
+
+class Score:
+    """What a member has come to so far.
+
+    Attributes:
+        episode: the member, as it was gathered.
+        error: why it has failed; ``None`` while it has not.
+    """
+
+    def __init__(self, episode: Episode) -> None:
+        self.episode = episode
+        self.error: str | None = None
+        self._parts = dict(episode.parts)  # what the environment scored stays beside it
+        self._weighted: list[float] = []
+        self._turns: np.ndarray | None = None
+        self._secrets = Uses({})
+
+    @property
+    def open(self) -> bool:
+        """Whether there is still something to score."""
+        return self.episode.status.rule.scored and self.error is None
+
+    def seen(self, sees: Sees) -> Episode:
+        """The episode, as far as a function may see it."""
+        return self.episode if sees == "all" else self._own
+
+    @functools.cached_property
+    def _own(self) -> Episode:
+        return own_words(self.episode)
+
+    def add(self, name: str, weight: float, value: object) -> None:
+        """Add a part.
+
+        Raises:
+            ValueError: it is not one finite number.
+        """
+        self._parts[name] = number = checked_number(value, "for one episode")
+        self._weighted.append(weight * number)
+
+    def add_turns(self, name: str, weight: float, values: object) -> None:
+        """Add a part that is the sum of one number for each turn.
+
+        Raises:
+            ValueError: they are not one finite number for each turn.
+        """
+        given = checked_list(values, len(self.episode.turns), "turns")
+        numbers = np.array([checked_number(value, "for each turn") for value in given])
+        self._parts[name] = total = math.fsum(numbers)
+        self._weighted.append(weight * total)
+        self._turns = weight * numbers + (0.0 if self._turns is None else self._turns)
+
+    def fail(self, name: str, problem: str) -> None:
+        """The function of a name gave no reward: the member has none."""
+        self.error = f"reward {name!r}: {problem}"
+
+    def done(self) -> Episode:
+        """The member with its reward; failed where it has none; as it was where it had failed before."""
+        if not self.episode.status.rule.scored:
+            return self.episode
+        if self.error is not None:
+            return msgspec.structs.replace(
+                self.episode, status=Status.ENVIRONMENT_ERROR, error=self.error, reward=None, parts=self._parts
+            )
+        turns = None if self._turns is None else tuple(self._turns.tolist())
+        return msgspec.structs.replace(self.episode, reward=math.fsum(self._weighted), parts=self._parts, turn_rewards=turns)
+
+    def failing(self, name: str) -> AbstractContextManager[None]:
+        """A block whose failure is this member's alone; see ``failing``."""
+        return failing(name, [self], self._secrets)
+
+
+@contextmanager
+def failing(name: str, scores: "list[Score]", secrets: Uses) -> Generator[None]:
+    """A block that runs a function which is not ours: whatever it raises is a failure of these members.
+
+    No secret that it used is told. What ends the run passes through: a cancellation that somebody asked for, a model that will
+    never answer again, a pool that the graph does not have.
+    """
+    try:
+        with uses_into(secrets), exits_as_errors():
+            yield
+        return
+    except asyncio.CancelledError:
+        if cancel_requested():
+            raise
+        problem = "it was cancelled, though nobody asked for it"
+    except (PolicyEnded, UndeclaredPoolError):
+        raise
+    except Exception as error:
+        with uses_into(secrets):
+            problem = blanked(f"{type(error).__name__}: {error}")
+    for score in scores:
+        score.fail(name, problem)
+
+
+def checked_number(value: object, what: str) -> float:
+    """A finite number.
+
+    Raises:
+        ValueError: it is none.
+    """
+    # A list or an array is refused even if it holds one number: broadcasting it over the group would hide the mistake.
+    if not isinstance(value, int | float | np.number | np.bool_) or not math.isfinite(value):
+        raise ValueError(f"expected one finite number {what}, got {_shown(value)}")
+    return float(value)
+
+
+def checked_list(values: Any, length: int, what: str) -> list[Any]:
+    """As many values as there are of something.
+
+    Raises:
+        ValueError: there are not.
+    """
+    if not isinstance(values, list | tuple | np.ndarray) or np.ndim(values) == 0:
+        raise ValueError(f"expected a list of {length} numbers for {length} {what}, got {_shown(values)}")
+    if len(values) != length:
+        raise ValueError(f"expected {length} numbers for {length} {what}, got {len(values)}: {_shown(values)}")
+    return list(values)
+
+
+def _shown(value: object) -> str:
+    text = blanked(f"{type(value).__name__} {value!r}")
+    return text if len(text) <= 80 else text[:77] + "..."

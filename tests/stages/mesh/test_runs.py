@@ -1,0 +1,48 @@
+"""The same run of a trainer on one device and spread over eight: streamed, and going over each step several times."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+pytestmark = pytest.mark.slow  # One process that compiles some twenty programs.
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    # Without optimisation of what is compiled: it runs for milliseconds.
+    flags = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    settings = {"JAX_NUM_CPU_DEVICES": "8", "NPROC": "16", "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
+    script = Path(__file__).with_name("eight_device_runs.py")
+    done = subprocess.run(
+        [sys.executable, script], env={**os.environ, **settings}, cwd=ROOT, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("shape", ["(8, 1, 1)", "(1, 8, 1)", "(1, 1, 8)", "(2, 2, 2)"])
+@pytest.mark.parametrize(("mode", "updates"), [("streamed", 1), ("whole", 4)])
+def test_losses_of_a_run_are_those_of_one_device(found, mode, updates, shape):
+    """Three steps; whole ones have two passes of two minibatches, whitened, against an old policy."""
+    run = found[mode]
+    assert run["updates"] == run[shape]["updates"] == [updates] * 3
+    assert len({round(loss, 3) for loss in run["losses"]}) == 3
+    for name in ("loss", "grad_norm", "entropy", "parameters"):
+        assert run[shape][name] < 1e-4, name
+
+
+@pytest.mark.parametrize(
+    ("shape", "share"), [("(8, 1, 1)", 1), ("(1, 8, 1)", 1 / 8), ("(1, 1, 8)", 1 / 8), ("(2, 2, 2)", 1 / 4)]
+)
+def test_the_optimizer_state_is_spread_as_the_parameters_are(found, shape, share):
+    """In the host's memory too; norms are whole everywhere, hence the slack."""
+    for mode in ("streamed", "whole"):
+        assert share <= found[mode][shape]["share"] < share + 0.03
+        assert found[mode][shape]["memory"] == (["pinned_host"] if shape == "(2, 2, 2)" else ["device"])
