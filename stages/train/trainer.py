@@ -36,12 +36,8 @@ from stages.train.metrics import (
     Row,
     StepMeter,
     Updated,
-    episode_metrics,
-    flow_metrics,
-    gap_metrics,
-    loss_metrics,
     skip_reason,
-    update_metrics,
+    step_metrics,
     warning,
 )
 from stages.train.minibatches import Minibatch, cut, order
@@ -315,29 +311,13 @@ class Trainer:
             raise bad_step_error(step, updated, most, folder)
 
     def _row(self, meter: StepMeter, *, save_s: float, step_s: float) -> Row:
-        changes = update_metrics(meter.updates)
-        rate = float(self._schedule(self._learner.num_updates - 1)) if changes["updates"] else None
-        busy_s = meter.gradient_s + meter.proximal_s + meter.update_s + save_s
+        applied = any(update.reason is None for update in meter.updates)
         row: Row = {
             "step": self._step,
-            **changes,
+            **step_metrics(meter, save_s=save_s, step_s=step_s),
             "skipped_total": self._num_skipped,
-            "bad_steps": ", ".join(meter.kept) or None,
             "epochs": self._config.num_epochs,
-            "learning_rate": rate,
-            **episode_metrics(meter.episodes),
-            **flow_metrics(meter),
-            **loss_metrics(meter.updates),
-            **gap_metrics(meter.updates),
-            "proximal_gap": meter.proximal_gap,
-            "step_s": step_s,
-            "gradient_s": meter.gradient_s,
-            "proximal_s": meter.proximal_s,
-            "update_s": meter.update_s,
-            "save_s": save_s,
-            "wait_s": step_s - busy_s,
-            "tokens_per_second": meter.num_tokens / step_s,
-            "gradient_tokens_per_second": meter.num_gradient_tokens / meter.gradient_s if meter.gradient_s else None,
+            "learning_rate": float(self._schedule(self._learner.num_updates - 1)) if applied else None,
             "compilations": self._learner.num_compilations,
             "temporary_bytes": self._learner.temporary_bytes,
         }

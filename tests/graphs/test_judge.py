@@ -94,7 +94,7 @@ def test_the_engine_decodes_while_a_judge_is_waited_for(tmp_path: Path):
     trace, groups = CountedTrace(), list[Group]()
     engine = Engine(Transformer(MODEL, nnx.Rngs(0)), ENGINE, trace=trace)
     judge = Judge(SlowJudge(trace), CHAT, JudgeConfig(deadline_s=30), asks=ask_for_the_group, pool="judge")
-    graph = graph_of(engine, judge, {"judge": 2}, 8, groups)
+    graph = graph_of(engine, judge, {"judge": 2}, 12, groups)
 
     async def run() -> None:
         with PerfettoWriter(tmp_path / "run.pftrace") as recorder:
@@ -103,15 +103,13 @@ def test_the_engine_decodes_while_a_judge_is_waited_for(tmp_path: Path):
                 await Run(graph.build(), recorder=recorder).finish()
 
     asyncio.run(run())
-    assert [episode.reward for group in groups for episode in group.episodes] == [1.0] * 16
+    assert [episode.reward for group in groups for episode in group.episodes] == [1.0] * 24
     slices = read_trace(tmp_path / "run.pftrace").slices
-    judged = sorted((each for each in slices if each.name == "judge"), key=lambda each: each.start_ns)
-    assert len(judged) == 8, "one question for each group, whose members ask the same"
-    inside = [
-        sum(each.name == "decode" and question.start_ns < each.start_ns < question.end_ns for each in slices)
-        for question in judged[:SLOW]
-    ]
-    assert min(inside) >= STEPS
+    decodes = [each.start_ns for each in slices if each.name == "decode"]
+    judged = [each for each in slices if each.name == "judge" and each.end_ns is not None]
+    assert len(judged) == 12, "one question for each group, whose members ask the same"
+    inside = sorted(sum(each.start_ns < decode < each.end_ns for decode in decodes) for each in judged)
+    assert inside[-SLOW] >= STEPS, "groups are judged as they complete, so the slow ones may come in any order"
 
 
 def test_the_engine_that_plays_may_judge_too():

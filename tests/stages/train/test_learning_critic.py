@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow  # Each setting compiles once, some seconds.
 LOSS = PolicyLoss(value_coefficient=0.5)
 
 
-def pair(dtype: str = "float32") -> ActorCritic:
+def pair() -> ActorCritic:
     config = ModelConfig(
         vocab_size=11,
         width=8,
@@ -32,7 +32,6 @@ def pair(dtype: str = "float32") -> ActorCritic:
         head_size=4,
         mlp_width=16,
         context_length=12,
-        dtype=dtype,
     )
     return ActorCritic(Transformer(config, nnx.Rngs(0)))
 
@@ -52,18 +51,28 @@ def groups(segment) -> list[Batch]:
     return made
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_critic_learns_the_returns_beside_its_policy(train, groups, flat, dtype):
-    """Its first values are 0, so the first value loss is that of the returns alone, by hand; both parts change."""
-    model = pair(dtype)
+def test_a_critic_learns_the_returns_beside_its_policy(train, groups, flat):
+    """Its first values are 0, so the first value loss is that of the returns alone, by hand; both parts change.
+
+    Its last values, asked of the model itself, are those that one step more reports the errors of.
+    """
+    model = pair()
     policy = flat(nnx.state(model.policy, nnx.Param))
     ran = train([groups] * 40, model=model, loss=LOSS, learning_rate=0.04)
-    returns = np.concatenate([s.returns[s.mask] for batch in groups for s in batch.segments])
+    segments = [segment for batch in groups for segment in batch.segments]
+    returns = np.concatenate([one.returns[one.mask] for one in segments])
     assert ran.rows[0]["value_loss"] == pytest.approx(0.5 * np.mean(returns**2), rel=1e-5)
     assert ran.rows[0]["explained_variance"] == pytest.approx(0.0, abs=1e-5)
     assert ran.rows[-1]["value_loss"] < 0.3 * ran.rows[0]["value_loss"]
     assert ran.rows[-1]["explained_variance"] > 0.5
     assert not np.array_equal(flat(nnx.state(model.policy, nnx.Param)), policy)
+    ids, mask = np.stack([one.ids for one in segments]), np.stack([one.mask for one in segments])
+    positions = np.broadcast_to(np.arange(8, dtype=np.int32), ids.shape)
+    values = jax.jit(lambda m, *rows: m.values(*rows))(model, ids, positions, np.ones_like(ids))
+    errors = returns - np.asarray(values)[mask]
+    (again,) = train([groups], model=model, loss=LOSS).rows
+    assert again["value_error"] == pytest.approx(errors.mean(), rel=1e-3, abs=1e-5)
+    assert again["value_loss"] == pytest.approx(0.5 * np.mean(errors**2), rel=1e-3)
 
 
 def test_a_bad_step_of_a_pair_is_repeated_with_both_parts(train, groups, tmp_path: Path):
@@ -77,18 +86,3 @@ def test_a_bad_step_of_a_pair_is_repeated_with_both_parts(train, groups, tmp_pat
     assert replayed.same_bits
     assert replayed.not_finite
     assert all(name.startswith("critic.") for name in replayed.not_finite)
-
-
-def test_values_are_those_of_the_model_itself(train, groups):
-    """``values`` of the model after a step, against what the next one reports of its errors."""
-    model = pair()
-    train([groups] * 3, model=model, loss=LOSS, learning_rate=0.03)
-    errors = []
-    for one in (s for batch in groups for s in batch.segments):
-        ids, positions = one.ids[None], np.arange(8, dtype=np.int32)[None]
-        values = jax.jit(lambda m, *rows: m.values(*rows))(model, ids, positions, np.ones((1, 8), np.int32))[0]
-        errors.append((one.returns - np.asarray(values))[one.mask])
-    errors = np.concatenate(errors)
-    (again,) = train([groups], model=model, loss=LOSS).rows
-    assert again["value_error"] == pytest.approx(errors.mean(), rel=1e-4)
-    assert again["value_loss"] == pytest.approx(0.5 * np.mean(errors**2), rel=1e-4)

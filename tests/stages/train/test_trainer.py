@@ -1,8 +1,6 @@
-import asyncio
 import itertools
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,7 +13,6 @@ from flax import nnx
 from flow import Context, testing
 from stages.batches.pack import make_batch
 from stages.batches.rows import Rows, rows_of
-from stages.checkpoint.store import CheckpointStore, complete_steps, load_parameters
 from stages.losses.policy import PolicyLoss
 from stages.losses.supervised import SupervisedLoss
 from stages.models.config import ModelConfig
@@ -324,83 +321,3 @@ def test_behaviour_log_probabilities_at_the_sampling_temperature_give_a_ratio_of
     _, rows, _ = train([[batch]], temperature=temperature)
     assert abs(rows[0]["ratio"] - 1.0) < 1e-5
     assert rows[0]["logprob_gap"] < 1e-5
-
-
-def test_a_resumed_run_takes_the_same_steps_as_one_that_went_on(tmp_path: Path):
-    """S100: parameters, moments and the schedule come back, bit for bit."""
-    steps = [batches([3], seed) for seed in range(4)]
-    settings = {"schedule": "linear", "decay_steps": 4}
-    _, expected, straight = train(steps, **settings)
-    rows: list[dict[str, Any]] = []
-    for first, last, resume in ((0, 2, False), (2, 4, True)):
-        trainer = Trainer(tiny(resume), PolicyLoss(), config(**settings), CheckpointStore(tmp_path), resume=resume)
-        trainer.open()
-        assert trainer.step == first
-        for step in steps[first:last]:
-            for batch in step:
-                trainer.add(batch, context(rows))
-            parameters = trainer.finish(context(rows)).parameters
-        trainer.close()
-    np.testing.assert_array_equal(flat(parameters), flat(straight[-1]))
-    for name in ("step", "loss", "grad_norm", "learning_rate"):
-        assert [row[name] for row in rows] == [row[name] for row in expected]
-
-
-def test_the_trainer_saves_every_nth_step_and_the_last(tmp_path: Path):
-    model = tiny()
-
-    async def run() -> None:
-        store = CheckpointStore(tmp_path, keep=None)
-        async with Trainer(model, PolicyLoss(), config(checkpoint_every=2), store) as trainer:
-            for seed in range(5):
-                trainer.add(batches([1], seed)[0], context([]))
-                trainer.finish(context([]))
-
-    asyncio.run(run())
-    assert complete_steps(tmp_path) == [2, 4, 5]
-    other = tiny(1)
-    assert load_parameters(other, tmp_path) == 5
-    np.testing.assert_array_equal(flat(nnx.state(other, nnx.Param)), flat(nnx.state(model, nnx.Param)))
-
-
-def test_a_cancelled_run_still_saves_its_last_step(tmp_path: Path):
-    async def run() -> None:
-        async with Trainer(tiny(), PolicyLoss(), config(), CheckpointStore(tmp_path)) as trainer:
-            trainer.add(batches([1])[0], context([]))
-            trainer.finish(context([]))
-            asyncio.current_task().cancel()
-            await asyncio.sleep(0)
-
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(run())
-    assert complete_steps(tmp_path) == [1]
-
-
-def test_cancelling_again_while_it_closes_does_not_cut_the_save_short(tmp_path: Path):
-    """S28: natively, at every turn of the loop until it is done."""
-    left = []
-
-    async def run() -> None:
-        async with Trainer(tiny(), PolicyLoss(), config(), CheckpointStore(tmp_path)) as trainer:
-            trainer.add(batches([1])[0], context([]))
-            trainer.finish(context([]))
-            left.append(True)
-
-    async def main() -> None:
-        task = asyncio.create_task(run())
-        while not task.done():
-            await asyncio.sleep(0.001)
-            if left:
-                task.cancel()
-        assert complete_steps(tmp_path) == [1]
-        await task
-
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(main())
-
-
-def test_a_folder_with_steps_of_another_run_is_refused(tmp_path: Path):
-    with CheckpointStore(tmp_path) as store:
-        store.save(3, {"w": np.ones(1)})
-    with pytest.raises(ValueError, match="expected no checkpoints of another run, got step 3; choose another run name"):
-        Trainer(tiny(), PolicyLoss(), config(), CheckpointStore(tmp_path)).open()

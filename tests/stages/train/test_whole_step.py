@@ -89,6 +89,9 @@ def test_passes_go_over_the_whole_step_with_one_old_policy_for_all_of_them(train
     assert row["clip_fraction_high"] > 0
     apart = [np.abs(old - rows.logprobs)[rows.mask] for old, rows in zip(olds, wholes, strict=True)]
     assert row["proximal_gap"] == pytest.approx(np.concatenate(apart).mean(), rel=1e-4)
+    # Only before the first update are the parameters those that sampled.
+    assert row["engine_gap"] == pytest.approx(apart[sequence[0]].mean(), rel=1e-4)
+    assert row["engine_gap_max"] == pytest.approx(apart[sequence[0]].max(), rel=1e-4)
 
 
 def test_a_single_update_has_no_pass_of_an_old_policy(train, batches):
