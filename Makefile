@@ -44,9 +44,10 @@ examples: $(READY) ## run every example
 bench: $(READY) ## run every benchmark; the last line of each is its result as JSON
 	@set -e; for file in tests/bench/*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
 
-bench-peers: $(READY) $(MODEL) ## measure decoding against transformers and llama.cpp (installs and builds them once, 2 GB)
+bench-peers: $(READY) $(MODEL) ## measure decoding and training against others (installs and builds them once, 4 GB)
 	$(BIN)/python tests/bench/peers/install.py $(MODEL)
 	$(BIN)/python tests/bench/peers/decode_peers.py $(MODEL)
+	$(BIN)/python tests/bench/peers/train_peers.py
 
 soak: $(READY) ## run the tests that take long
 	$(BIN)/pytest --durations=10 -rP -m soak || { [ $$? -eq 5 ] && echo "no test is marked soak"; }

@@ -54,6 +54,8 @@ class StepMeter:
         self.num_silent = 0
         self.num_tokens = 0
         self.num_microbatches = 0
+        self.num_places = 0
+        self.num_filled = 0
         self.num_gradient_tokens = 0
         self.gradient_s = 0.0
         self.proximal_s = 0.0
@@ -142,6 +144,7 @@ def flow_metrics(meter: StepMeter) -> Row:
         "lag_mean": mean(meter.lags),
         "lag_max": max(meter.lags, default=None),
         "microbatches": meter.num_microbatches,
+        "fill": meter.num_filled / meter.num_places if meter.num_places else None,
     }
 
 

@@ -270,6 +270,8 @@ class Trainer:
             self._learner.accumulate(rows, version)
         self._meter.gradient_s += self._clock() - begun
         self._meter.num_microbatches += 1
+        self._meter.num_places += rows.segments.size
+        self._meter.num_filled += int(np.count_nonzero(rows.segments))
         self._meter.num_gradient_tokens += int((rows.segments > 0).sum())
 
     def _update(self, number: int, minibatch: Minibatch, version: int, context: Context) -> None:

@@ -1,17 +1,18 @@
 """A training step against the machine's own matrix products, and its memory against what it cannot do without.
 
-Work is what a step on packed rows needs and nothing else: forward and backward of every matrix product for every token (6 times
-parameters of the blocks times tokens), attention within segments only, the projection to the vocabulary for targets only.
-What is worked out again in the backward pass, padding, norms, softmax and the optimizer count as nothing. The rate is measured
-here, in the same rounds: those matrix products alone, of one block and of one chunk of targets, forward and backward.
+Work is what a step on packed rows needs and nothing else: forward and backward of every matrix product for every token (6
+times parameters of the blocks times tokens), attention within segments only, the projection to the vocabulary for targets
+only. What is worked out again in the backward pass, padding, norms, softmax and the optimizer count as nothing. The rate is
+measured here, in the same rounds: those matrix products alone, of one block and of one chunk of targets, forward and
+backward.
 
 Memory: parameters, gradients summed so far, the gradient being added, two moments, and of the activations what no matrix
-product has to be run again for (residual stream twice, queries, keys, values, what was attended to, gate, up). Against it stand
-the bytes of all arrays that rest and what the largest program works in, as its compiler tells, and the most the process ever
-held.
+product has to be run again for (residual stream twice, queries, keys, values, what was attended to, gate, up). Against it
+stand the bytes of all arrays that rest and what the largest program works in, as its compiler tells, and the most the process
+ever held.
 
-The shape is that of SmolLM2-135M in float32 with random weights, two rows of 1024 tokens, segments with a heavy tail, a quarter
-of each of them prompt. Arguments: layers, where it is to be a shorter model than 30; rounds.
+The shape is that of SmolLM2-135M in float32 with random weights, two rows of 1024 tokens, segments with a heavy tail, a
+quarter of each of them prompt. Arguments: layers, where it is to be a shorter model than 30; rounds.
 """
 
 import json

@@ -1,4 +1,5 @@
-"""Puts the peers into ``.cache/peers``: an environment with torch and transformers, llama.cpp's server, and the model for both.
+"""Puts the peers into ``.cache/peers``: an environment with torch and transformers, llama.cpp's server, and the model for both;
+for training an environment with TRL, one with tunix, and a model with random weights.
 
 What is there already is kept, so a second call takes no time. The project's own environment only lends its pip. llama.cpp comes
 out of the source package of ``llama-cpp-python``, which carries its tree; only the server is built, for this very processor, as
@@ -16,9 +17,13 @@ HERE = Path(__file__).parent
 PEERS = HERE.parents[2] / ".cache" / "peers"
 ENVIRONMENT, MODEL, LOGS = PEERS / "env", PEERS / "model", PEERS / "logs"
 PYTHON = ENVIRONMENT / "bin" / "python"
+TRL, TUNIX, TRAINED = PEERS / "trl", PEERS / "tunix", PEERS / "trained"
+PYTHON_TRL, PYTHON_TUNIX = TRL / "bin" / "python", TUNIX / "bin" / "python"
 SOURCES, BUILD = PEERS / "llama.cpp", PEERS / "build"
 SERVER = BUILD / "bin" / "llama-server"
 PACKAGES = ["torch==2.13.0", "transformers==5.24.0", "gguf==0.19.0", "cmake==4.3.4", "ninja==1.13.0"]
+PACKAGES_TRL = ["torch==2.13.0", "trl==1.16.0"]
+PACKAGES_TUNIX = ["google-tunix==0.1.7"]
 CARRIER = "llama-cpp-python==0.3.36"
 FLAGS = {
     "CMAKE_BUILD_TYPE": "Release",
@@ -39,14 +44,8 @@ FLAGS = {
 def main(gguf: str) -> None:
     """Whatever is missing, in order."""
     LOGS.mkdir(parents=True, exist_ok=True)
-    # Scripts of an environment hold its path: one that was moved here is of no use.
-    ready, contents = ENVIRONMENT / "ready", "\n".join([str(ENVIRONMENT), *PACKAGES])
-    if not ready.exists() or ready.read_text() != contents:
-        print("peers: installing torch and transformers into .cache/peers/env (some minutes)", flush=True)
-        shutil.rmtree(ENVIRONMENT, ignore_errors=True)
-        call("environment", [sys.executable, "-m", "venv", "--without-pip", ENVIRONMENT])
-        call("environment", [sys.executable, "-m", "pip", "--python", PYTHON, "install", *PACKAGES])
-        ready.write_text(contents)
+    for folder, packages in ((ENVIRONMENT, PACKAGES), (TRL, PACKAGES_TRL), (TUNIX, PACKAGES_TUNIX)):
+        make_environment(folder, packages)
     if not SERVER.exists():
         refuse_without_compiler()
         if not SOURCES.exists():
@@ -61,6 +60,22 @@ def main(gguf: str) -> None:
         partial.mkdir()
         call("model", [PYTHON, HERE / "model_files.py", gguf, partial])
         partial.rename(MODEL)
+
+    if not TRAINED.exists():
+        call("trained", [sys.executable, HERE / "train_headrace.py", TRAINED, "write"])
+
+
+def make_environment(folder: Path, packages: list[str]) -> None:
+    """An environment with these packages, unless it is there."""
+    # Scripts of an environment hold its path: one that was moved here is of no use.
+    ready, contents = folder / "ready", "\n".join([str(folder), *packages])
+    if ready.exists() and ready.read_text() == contents:
+        return
+    print(f"peers: installing {packages[0]} and what goes with it into {folder} (some minutes)", flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    call("environment", [sys.executable, "-m", "venv", "--without-pip", folder])
+    call("environment", [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", *packages])
+    ready.write_text(contents)
 
 
 def refuse_without_compiler() -> None:
