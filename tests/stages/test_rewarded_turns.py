@@ -44,7 +44,7 @@ def test_a_turn_is_credited_with_what_it_and_later_turns_earned():
         assert [[turn.reward for turn in episode.turns] for episode in episodes] == [[4.0, 2.0, 0.0], [0.0]]
         group = await Rewards({"turns": (TurnReward(), 1.0)})(Gathered(0, episodes, (), "full"), context())
         assert [episode.reward for episode in group.episodes] == [6.0, 0.0]
-        out = await Advantages(AdvantagesConfig(rule="turns", discount=0.5, scale=False))(group, context())
+        out = Advantages(AdvantagesConfig(rule="turns", discount=0.5, scale=False))(group, context())
         assert isinstance(out, Group)
         return out
 
