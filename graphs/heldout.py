@@ -51,8 +51,8 @@ def gated(trainer: Trainer, gate: Gate, model: nnx.Module, checkpoints: Checkpoi
         model: what is trained.
         checkpoints: where the trainer saves.
     """
-    keeps = checkpoints is not None and gate.config.needs_heldout
-    return Gated(trainer, gate, model, BestStore(checkpoints.folder) if checkpoints is not None and keeps else None)
+    best = BestStore(checkpoints.folder) if checkpoints is not None and gate.config.needs_heldout else None
+    return Gated(trainer, gate, model, best)
 
 
 def add_heldout(
