@@ -81,12 +81,10 @@ def cispo(config: RlConfig) -> RlConfig:
 def ppo(config: RlConfig) -> RlConfig:
     """Schulman et al. 2017, arXiv 1707.06347: a critic with GAE, and several updates on what a step collected.
 
-    As many episodes in a step as with groups, each of a task of its own.
+    Groups do not matter to it: ``group_size`` may be 1, with as many more groups in a step.
     """
     return changed(
         config,
-        groups_per_step=config.groups_per_step * config.group_size,
-        group_size=1,
         advantages=AdvantagesConfig(rule="gae", gae_lambda=0.95, whiten=True),
         loss=PolicyLoss(against="proximal", value_coefficient=0.5, value_clip=0.2),
         critic=config.critic or CriticConfig(),
@@ -100,8 +98,7 @@ def distill(config: RlConfig) -> RlConfig:
     Agarwal et al. 2024, arXiv 2306.13649, with reverse KL on samples of the policy alone. No reward takes part.
     """
     teacher = config.teacher or TeacherConfig()
-    return changed(config, group_size=1, groups_per_step=config.groups_per_step * config.group_size,
-                   advantages=AdvantagesConfig(rule="distill"), loss=PolicyLoss(), teacher=teacher)  # fmt: skip
+    return changed(config, advantages=AdvantagesConfig(rule="distill"), loss=PolicyLoss(), teacher=teacher)
 
 
 ALGORITHMS: Mapping[str, Algorithm] = {

@@ -70,4 +70,4 @@ async def nobody(weights: Weights, version: int) -> None:
 
 def reference_of(config: DpoConfig, parts: Parts) -> Scoring:
     """The reference model, at the temperature that demonstrations are scored at."""
-    return scoring(parts, reference=config.reference, temperature=1.0, row_length=config.trainer.row_length)
+    return scoring(parts, reference=config.reference, temperature=1.0, group_size=2, row_length=config.trainer.row_length)

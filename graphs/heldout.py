@@ -15,8 +15,7 @@ from graphs.engine_pools import EnginePools
 from graphs.fitting import check_heldout
 from graphs.heldout_config import HeldoutConfig
 from graphs.parts import Parts
-from stages.agents.guards import TimeLimits
-from stages.agents.sampling import SamplingConfig
+from graphs.rl_config import RlConfig
 from stages.checkpoint.best import BestStore
 from stages.checkpoint.store import CheckpointStore
 from stages.episodes import Episodes
@@ -58,37 +57,36 @@ def gated(trainer: Trainer, gate: Gate, model: nnx.Module, checkpoints: Checkpoi
 
 def add_heldout(
     graph: Graph,
-    config: HeldoutConfig,
+    config: RlConfig,
     parts: Parts,
     pinned: PinnedEvaluation,
     trainer: Gated,
     weights: Cell[Weights],
     pools: EnginePools,
-    sampling: SamplingConfig,
-    limits: TimeLimits,
 ) -> None:
     """Declare the branch; nothing where nothing is evaluated.
 
     Args:
         graph: of training.
-        config: see ``HeldoutConfig``.
+        config: of training.
         parts: policy, world and tasks.
         pinned: loads the weights of the cell.
         trainer: is told of each score.
         weights: cell whose versions are evaluated.
         pools: what episodes hold of the engine.
-        sampling: of training.
-        limits: of episodes.
 
     Raises:
         ValueError: the quota leaves training nothing of the engine, or a gate compares evaluations and there are none.
     """
-    check_heldout(config, pools, trainer.gate.config)
-    if config.every is None:
+    wanted = config.heldout
+    check_heldout(wanted, pools, trainer.gate.config)
+    if wanted.every is None:
         return
-    tasks, asked = parts.heldout[: config.num_tasks], config.sampling(sampling)
-    episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, asked, limits, pools.turn, cycle=len(tasks))
-    counts = Scores(len(tasks), config.attempts, config.pass_at)
+    tasks, asked = parts.heldout[: wanted.num_tasks], wanted.sampling(config.sampling)
+    episode = Episodes(
+        parts.engine, parts.chat, parts.agent, parts.make_env, asked, config.limits, pools.turn, cycle=len(tasks)
+    )  # fmt: skip
+    counts = Scores(len(tasks), wanted.attempts, wanted.pass_at)
 
     async def on_score(score: Score | None, evaluation: Evaluation, row: Row) -> None:
         if score is not None:
@@ -96,11 +94,11 @@ def add_heldout(
 
     versions = graph.versions("versions", weights)
     questions = graph.stage("heldout_tasks", HeldoutTasks(pinned, tasks))
-    attempts = graph.repeat("heldout_attempts", questions, n=config.attempts)
+    attempts = graph.repeat("heldout_attempts", questions, n=wanted.attempts)
     episodes = graph.stage(
         "heldout_episodes", PinnedEpisodes(pinned, episode), reads=weights, needs=pools.episode, budget=None,
-        workers=min(config.max_concurrency, len(tasks) * config.attempts),
-        deadline_s=None if config.deadline_s is None else math.inf,  # an evaluation has one, and so has all in it
+        workers=min(wanted.max_concurrency, len(tasks) * wanted.attempts),
+        deadline_s=None if wanted.deadline_s is None else math.inf,  # an evaluation has one, and so has all in it
     )  # fmt: skip
     groups = graph.group("heldout_groups", episodes, missing=Shrink(min_members=0))
     rewards = graph.stage("heldout_rewards", parts.rewards())

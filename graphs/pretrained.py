@@ -57,7 +57,7 @@ def rl_program(config: RlProgramConfig) -> Program:
         training(config.rl, parts),
         evaluation("heldout_after", config.evaluate, parts),
     )
-    return Program("rl", _pinned(config, parts), parts, phases, config.rl.max_lag)
+    return Program("grpo", _pinned(config, parts), parts, phases, config.rl.max_lag)
 
 
 def sft_program(config: SftProgramConfig) -> Program:

@@ -5,7 +5,7 @@ prompts >> members >> episodes >> groups >> rewards >> (models that are asked) >
                          +-------------------------------------+------- weights, max_lag ---------------------+
 """
 
-from flow import Collect, Freshness, Graph, Retry, Threads
+from flow import Collect, Freshness, Graph, Inline, Retry, Threads
 from graphs.engine_pools import engine_pools
 from graphs.heldout import add_heldout, gated, pinned_evaluation
 from graphs.parts import Parts
@@ -49,7 +49,9 @@ def rl(config: RlConfig, parts: Parts, checkpoints: CheckpointStore | None = Non
     episodes = graph.stage("episodes", episode, workers=config.max_concurrency, needs=pools.episode, reads=weights)
     groups = graph.group("groups", episodes, missing=Retry(config.member_retries, then="drop"))
     rewards = graph.stage("rewards", parts.rewards())
-    advantages = graph.stage("advantages", Advantages(config.advantages))
+    # Advantages of a critic run compiled code, whose first call takes seconds.
+    apart = Threads() if config.advantages.needs_critic else Inline()
+    advantages = graph.stage("advantages", Advantages(config.advantages), placement=apart)
     batches = graph.stage("batches", Pack(PackConfig(row_length=config.trainer.row_length), config.packed_needs))
     collect = Collect(config.groups_per_step, steps=config.steps)
     trainer = graph.sink("trainer", learner, collect=collect, placement=Threads())
@@ -58,7 +60,7 @@ def rl(config: RlConfig, parts: Parts, checkpoints: CheckpointStore | None = Non
     asked.after(graph, rewards) >> advantages >> batches >> trainer
     freshness = Freshness(config.max_lag, config.late)
     graph.feedback(trainer, weights, initial=lambda: learner.weights, freshness=freshness)
-    add_heldout(graph, config.heldout, parts, pinned, learner, weights, pools, config.sampling, config.limits)
+    add_heldout(graph, config, parts, pinned, learner, weights, pools)
     return graph
 
 

@@ -2,7 +2,6 @@
 
 from typing import Literal, Self
 
-import msgspec
 from pydantic import Field, field_validator, model_validator
 
 from graphs.heldout_config import HeldoutConfig
@@ -15,6 +14,7 @@ from stages.losses.policy import PolicyLoss
 from stages.losses.tokens import Needs
 from stages.train.config import TrainerConfig
 from stages.train.gate import GateConfig
+from stages.train.whitening import with_silent
 
 
 class RlConfig(ToolPoolsConfig):
@@ -95,5 +95,4 @@ class RlConfig(ToolPoolsConfig):
     @property
     def packed_needs(self) -> Needs:
         """What is packed: what the loss needs. To whiten, an advantage of 0 is a number like others."""
-        needs = self.loss.needs
-        return msgspec.structs.replace(needs, silent=needs.silent or self.advantages.whole_step)
+        return with_silent(self.loss.needs) if self.advantages.whole_step else self.loss.needs

@@ -9,7 +9,7 @@
 import datetime
 import math
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -45,6 +45,8 @@ class RunFolder:
         self.num_sampled = 0
         self.outcomes = Outcomes(self._write_step, beside=HELDOUT)
         self._held: tuple[str, Mapping[str, Any]] | None = None
+        self._told = deque[tuple[int, int, int]](maxlen=1024)
+        """Failed episodes lately, whose transcripts are written: that of one which a reward fails is not yet."""
         above = next(parent for parent in self.path.parents if parent.exists())
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise NotADirectoryError(f"expected a folder to write to, got '{above}', above {path}; choose --options.folder")
@@ -86,10 +88,11 @@ class RunFolder:
                 if not node.startswith(HELDOUT):
                     self._count(value)
                 if value.status.failed:
+                    self._told.append(_key(value))
                     self._transcribe(value)
             elif isinstance(value, Group) and node == "rewards":
                 for episode in value.episodes:
-                    if not episode.status.failed:
+                    if not episode.status.failed or _key(episode) not in self._told:  # a reward may have failed it
                         self._transcribe(episode)
 
     def _count(self, episode: Episode) -> None:
@@ -156,6 +159,10 @@ class RunFolder:
         line = encode(row) + b"\n"
         self._left -= len(line)
         self._transcripts.write(line)
+
+
+def _key(episode: Episode) -> tuple[int, int, int]:
+    return episode.birth, episode.member, episode.retry
 
 
 def encode(content: Any) -> bytes:

@@ -24,7 +24,7 @@ class Advantages:
     def __init__(self, config: AdvantagesConfig | None = None) -> None:
         self._config = config or AdvantagesConfig()
 
-    async def __call__(self, group: Group, context: Context) -> Group | Filtered:
+    def __call__(self, group: Group, context: Context) -> Group | Filtered:
         """Fill ``Group.advantages`` and ``live``, and ``returns`` where there is a critic; members that are not live get 0.
 
         Raises:

@@ -13,7 +13,7 @@ from typing import Literal
 
 import pydantic
 
-from stages.records import Example, Message, Task, ToolCall
+from stages.records import Example, Message, Preference, Task, ToolCall
 from stages.tasks.examples import write_examples
 
 Split = Literal["train", "heldout"]
@@ -111,16 +111,40 @@ def demonstrations(
     with_tool = set(sorted(range(num_examples), key=ranks.__getitem__)[: round(share_with_tool * num_examples)])
     examples = []
     for index in range(num_examples):
-        task = arithmetic_task(config, seed, index, "train")
-        asked = Message("user", task.prompt)
-        if index in with_tool:
-            call = ToolCall("call-1-0", tool, {argument: task.extra["expression"]})
-            answered = Message("tool", str(task.answer), call_id=call.id)
-            rest: tuple[Message, ...] = (Message("assistant", "", (call,)), answered, Message("assistant", str(task.answer)))
-        else:
-            rest = (Message("assistant", _estimate(str(task.answer))),)
-        examples.append(Example(f"demo-{seed}-{index}", (asked, *rest)))
+        asked, with_call, at_once = _ways(config, seed, index, tool, argument)
+        examples.append(Example(f"demo-{seed}-{index}", (asked, *(with_call if index in with_tool else at_once))))
     return tuple(examples)
+
+
+def preferences(
+    config: ArithmeticConfig, seed: int, num_pairs: int, *, tool: str = "calculator", argument: str = "expression"
+) -> tuple[Preference, ...]:
+    """Pairs over training questions: asking the tool is preferred to answering at once with an estimate.
+
+    Args:
+        config: which questions there are.
+        seed: of the questions.
+        num_pairs: how many.
+        tool: name of the tool.
+        argument: name of its parameter.
+    """
+    ways = (_ways(config, seed, index, tool, argument) for index in range(num_pairs))
+    apart = [(asked, chosen, rejected) for asked, chosen, rejected in ways if chosen[-1] != rejected[-1]]
+    return tuple(
+        Preference(f"pair-{seed}-{at}", (asked,), chosen, rejected) for at, (asked, chosen, rejected) in enumerate(apart)
+    )
+
+
+def _ways(
+    config: ArithmeticConfig, seed: int, index: int, tool: str, argument: str
+) -> tuple[Message, tuple[Message, ...], tuple[Message, ...]]:
+    """A question, what asks the tool and answers with what it gave, and what answers at once with an estimate."""
+    task = arithmetic_task(config, seed, index, "train")
+    answer = str(task.answer)
+    call = ToolCall("call-1-0", tool, {argument: task.extra["expression"]})
+    answered = Message("tool", answer, call_id=call.id)
+    with_call = (Message("assistant", "", (call,)), answered, Message("assistant", answer))
+    return Message("user", task.prompt), with_call, (Message("assistant", _estimate(answer)),)
 
 
 def _estimate(answer: str) -> str:

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from flow.trace import Trace, read_trace
 from graphs.calculator import CalculatorConfig, calculator
+from graphs.evaluate import EvaluateConfig
 from graphs.heldout_config import HeldoutConfig
+from stages.agents.sampling import SamplingConfig
 from stages.checkpoint.store import complete_steps
 from stages.tools.delay import DelayConfig
 from stages.train.gate import GateConfig
@@ -145,3 +148,22 @@ def test_a_branch_brings_no_warning(config: Callable[..., CalculatorConfig]) -> 
     base = program(config, HeldoutConfig()).phases[2].make(None).build(quiet=True).warnings
     plan = program(config, HeldoutConfig(every=1, max_concurrency=4)).phases[2].make(None).build(quiet=True)
     assert plan.warnings == base
+
+
+@pytest.mark.parametrize("config_type", [HeldoutConfig, EvaluateConfig])
+def test_a_k_that_the_attempts_cannot_tell_is_refused(config_type: type[HeldoutConfig] | type[EvaluateConfig]) -> None:
+    with pytest.raises(ValidationError, match=r"each k of pass_at from 1 to attempts=2; got 4"):
+        config_type(attempts=2, pass_at=(1, 4))
+
+
+def test_held_out_episodes_count_among_those_that_may_evict_each_other(config: Callable[..., CalculatorConfig]) -> None:
+    """16 episodes of training fill the 16 slots; four more of the evaluation are too many, and that is told."""
+    (warned,) = program(config, HeldoutConfig(every=1, max_concurrency=4)).phases[2].warnings
+    assert "20 conversations at once over 16 engine slots" in warned
+    assert program(config, HeldoutConfig(max_concurrency=4)).phases[2].warnings == ()
+
+
+def test_sampling_is_that_of_training_but_for_its_seed_and_temperature() -> None:
+    training = SamplingConfig(max_turns=3, temperature=0.7, seed=5)
+    assert HeldoutConfig().sampling(training) == SamplingConfig(max_turns=3, temperature=0.7, seed=1)
+    assert HeldoutConfig(temperature=0.0, seed=2).sampling(training) == SamplingConfig(max_turns=3, temperature=0.0, seed=2)

@@ -1,6 +1,5 @@
 """Runs over a pretrained model that asks others about its groups, from settings to what is saved, loaded again and exported."""
 
-import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -43,8 +42,7 @@ pytestmark = pytest.mark.slow  # Each runs a whole program.
 
 def program(folder: Path, placing: PlacingConfig, taught_by: str | None = None, **settings: Any) -> Program:
     policy = PolicyConfig(model=str(folder), engine=ENGINE, teacher=taught_by, **dict(placing))
-    made = rl_program(RlProgramConfig(policy=policy, evaluate=EVALUATE, rl=RlConfig(**RL, **settings)))
-    return dataclasses.replace(made, name="ppo")  # a name of the catalogue, under which a run is found again
+    return rl_program(RlProgramConfig(policy=policy, evaluate=EVALUATE, rl=RlConfig(**RL, **settings)))
 
 
 def test_a_run_with_adapters_critic_and_reference_saves_the_adapters_of_the_policy_and_exports_them(

@@ -143,6 +143,27 @@ def test_who_waits_for_a_version_waits_for_its_writer():
     assert "versions       1 waits for input weights (a newer version)" in str(caught.value)
 
 
+@pytest.mark.parametrize("slow", ["writer", "load"])
+def test_a_branch_that_waits_long_for_a_version_is_no_part_that_is_stuck(slow, caplog):
+    """W1: while the writer works it may get one; and while one is loaded, also when the writer has come to its end."""
+
+    async def load(value: int, version: int) -> None:
+        await asyncio.sleep(40 if slow == "load" and version else 0)
+
+    graph = line([], items=2, steps=None, load=load, seconds=40 if slow == "writer" else 0)
+    other = graph.stage("other", wait_and_give)
+    _ = graph.source("others", [1]) >> other >> graph.sink("kept", lambda value, context: None)
+    summary = run_virtual(Run(graph.build(quiet=True)).finish())
+    assert summary.status == "completed"
+    assert "can never move again" not in caplog.text
+
+
+async def wait_and_give(value: int, context: Context) -> int:
+    """Works on all the while, so that the run as a whole is not what is looked at."""
+    await asyncio.sleep(100)
+    return value
+
+
 class Held:
     """A load that waits for somebody outside, and says so."""
 

@@ -1,7 +1,5 @@
 """What each rule makes of whole episodes: numbers worked out by hand, on the tokens they belong to."""
 
-import asyncio
-
 import msgspec
 import numpy as np
 import pytest
@@ -40,7 +38,7 @@ def episode(reward: float | None = 1.0, mask=MASK, status: Status = Status.FINIS
 
 
 def credited(config: AdvantagesConfig, *episodes: Episode) -> Group:
-    group = asyncio.run(Advantages(config)(Group(3, episodes), context()))
+    group = Advantages(config)(Group(3, episodes), context())
     assert isinstance(group, Group)
     return group
 

@@ -1,5 +1,3 @@
-import asyncio
-
 import numpy as np
 import pytest
 from pydantic import ValidationError
@@ -34,7 +32,7 @@ def first(group: Group) -> list[float]:
 
 
 def run(stage: Advantages, *episodes: Episode) -> Group | Filtered:
-    return asyncio.run(stage(Group(5, episodes), context=None))
+    return stage(Group(5, episodes), context=None)
 
 
 def test_each_member_gets_its_advantage():

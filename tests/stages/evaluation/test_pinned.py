@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flow import Collect, Context, Failed, Freshness, Gathered, Graph, Run, Shrink, Stalled
+from flow import Collect, Context, Failed, Freshness, Gathered, Graph, Run, Shrink, StageFailed, Stalled
 from flow.testing import run_virtual
 from stages.evaluation.branch import HeldoutTasks, PinnedEpisodes, PinnedScores
 from stages.evaluation.pinned import PinnedEvaluation
@@ -37,6 +37,7 @@ class World:
         self.most: Counter[str] = Counter()
         self.heldout_s = heldout_s or {}
         self.fails: set[str] = fails or set()
+        self.stops_at: int | None = None
         self.steps = 0
         self.spans: list[tuple[str, str, float]] = []
         self.pinned = PinnedEvaluation(self.load, every=every, last=steps, first=first, deadline_s=deadline_s, trace=self)
@@ -110,6 +111,8 @@ class World:
 
         async def told(score: Score | None, evaluation: Any, row: Any) -> None:
             world.told.append((score, evaluation.version, evaluation.weights.parameters))
+            if evaluation.version == world.stops_at:
+                raise ArithmeticError("the score fell")
 
         graph = Graph("rl", pools={"turns": TURNS})
         weights, heldout = graph.latest("weights", Weights, load=self.pinned.load), graph.latest("heldout", Score)
@@ -304,3 +307,19 @@ def test_tokens_of_another_version_are_refused_by_the_count():
 
     with pytest.raises(Exception, match=r"expected held-out tokens of version 2 alone; got some of 9 in task 't\d'"):
         run_virtual(main())
+
+
+def test_whoever_is_told_of_a_score_may_end_the_run():
+    """As a gate does: the run fails with that error, and nothing is left."""
+    world = World(every=2)
+    world.stops_at = 4
+
+    async def main() -> None:
+        try:
+            await world.run().finish()
+        finally:
+            assert len(asyncio.all_tasks()) == 1
+
+    with pytest.raises(StageFailed, match=r"stage 'heldout_scores' failed .*ArithmeticError: the score fell"):
+        run_virtual(main())
+    assert [row["version"] for row in world.rows] == [0, 2, 4], "its row is told before"

@@ -123,7 +123,7 @@ def test_failed_members_are_handed_on_in_their_places_without_a_reward_or_an_adv
 
     async def batch() -> tuple[Group, Batch]:
         group = await Rewards({"answer": (exact_answer, 1.0)})(incomplete, context())
-        ready = await Advantages()(group, context())
+        ready = Advantages()(group, context())
         return ready, await Pack(PackConfig(row_length=8), Needs())(ready, context())
 
     group, packed = asyncio.run(batch())
@@ -194,7 +194,7 @@ def test_one_number_of_a_group_that_is_none_fails_that_member_alone():
     stage = Rewards({"odd": (GroupReward(lambda es: [math.nan if e.member == 3 else float(e.member) for e in es]), 1.0)})
     group = score(stage, *(episode(member) for member in range(8)))
     assert [e.reward for e in group.episodes] == [0.0, 1.0, 2.0, None, 4.0, 5.0, 6.0, 7.0]
-    ready = asyncio.run(Advantages()(group, context()))
+    ready = Advantages()(group, context())
     assert ready.live == tuple(member != 3 for member in range(8))
     assert all(np.isfinite(array).all() and array[-1] for member, array in enumerate(ready.advantages) if member != 3)
 
