@@ -39,18 +39,22 @@ def grpo(config: RlConfig) -> RlConfig:
 
 def dr_grpo(config: RlConfig) -> RlConfig:
     """Liu et al. 2025, arXiv 2503.20783: no deviation, and a constant in place of lengths, the most tokens of an episode."""
-    longest = config.sampling.max_tokens_per_turn * config.sampling.max_turns
-    loss = PolicyLoss(aggregation="constant", constant_length=longest)
+    loss = PolicyLoss(aggregation="constant", constant_length=config.max_sampled)
     return changed(config, advantages=AdvantagesConfig(scale=False), loss=loss)
 
 
 def dapo(config: RlConfig) -> RlConfig:
     """Yu et al. 2025, arXiv 2503.14476: a wider upper clip, groups without signal replaced, cut episodes masked, a token mean.
 
-    Its penalty on length is a reward of its own: ``stages/rewards/overlong.py``.
+    The last fifth of an episode's tokens comes to cost a reward, as there.
     """
     advantages = AdvantagesConfig(overlong="mask", filter_no_signal=True)
-    return changed(config, advantages=advantages, loss=PolicyLoss(clip_low=0.2, clip_high=0.28))
+    return changed(
+        config,
+        overlong_buffer=max(1, config.max_sampled // 5),
+        advantages=advantages,
+        loss=PolicyLoss(clip_low=0.2, clip_high=0.28),
+    )
 
 
 def rloo(config: RlConfig) -> RlConfig:

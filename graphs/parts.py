@@ -1,6 +1,6 @@
 """What the graphs of one program share: the policy, its conversation format, the agent, its world, and the tasks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from flax import nnx
@@ -14,7 +14,7 @@ from stages.envs.housed import MakeEnv
 from stages.envs.pool import EnvPool
 from stages.models.transformer import Transformer
 from stages.records import Message, Task, Weights
-from stages.rewards.functions import RewardFunction
+from stages.rewards.functions import Function
 from stages.rewards.stage import Rewards
 from stages.rollout.engine import Engine
 from stages.text.chat import Chat, ToolSpec
@@ -34,7 +34,7 @@ class Parts:
         make_env: makes the environment of one episode, or lends it.
         opening: the messages a conversation on a task begins with.
         tools: what environments show the model.
-        reward: scores a finished episode.
+        reward: scores a finished episode: a function, or several by name, each with its weight.
         train: tasks to learn from.
         heldout: tasks to evaluate on.
         source: where a pretrained policy comes from; ``None`` for one that is trained from scratch.
@@ -51,16 +51,21 @@ class Parts:
     make_env: MakeEnv | EnvPool
     opening: Callable[[Task], Sequence[Message]]
     tools: Sequence[ToolSpec]
-    reward: RewardFunction
+    reward: Function | Mapping[str, tuple[Function, float]]
     train: Sequence[Task]
     heldout: Sequence[Task]
     source: ModelSource | None = None
     reference_mesh: Mesh | None = None
     teacher: Teacher | None = None
 
-    def rewards(self) -> Rewards:
-        """The reward stage."""
-        return Rewards({"answer": (self.reward, 1.0)})
+    def rewards(self, **more: tuple[Function, float]) -> Rewards:
+        """The reward stage.
+
+        Args:
+            more: functions that only training has, with their weights.
+        """
+        named = self.reward if isinstance(self.reward, Mapping) else {"answer": (self.reward, 1.0)}
+        return Rewards({**named, **more})
 
     async def load_engine(self) -> None:
         """Let the engine sample from the model as it is now."""

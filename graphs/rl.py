@@ -5,6 +5,8 @@ prompts >> members >> episodes >> groups >> rewards >> (models that are asked) >
                          +-------------------------------------+------- weights, max_lag ---------------------+
 """
 
+from collections.abc import Mapping
+
 from flow import Collect, Freshness, Graph, Inline, Retry, Threads
 from graphs.engine_pools import engine_pools
 from graphs.heldout import add_heldout, gated, pinned_evaluation
@@ -18,6 +20,8 @@ from stages.batches.stage import Pack, PackConfig
 from stages.checkpoint.store import CheckpointStore
 from stages.episodes import Episodes
 from stages.records import Weights
+from stages.rewards.functions import Function
+from stages.rewards.overlong import SoftOverlong
 from stages.tasks.source import Tasks
 from stages.tasks.tables import stretches_of
 from stages.train.gate import Gate
@@ -48,7 +52,7 @@ def rl(config: RlConfig, parts: Parts, checkpoints: CheckpointStore | None = Non
     members = graph.repeat("members", prompts, n=config.group_size)
     episodes = graph.stage("episodes", episode, workers=config.max_concurrency, needs=pools.episode, reads=weights)
     groups = graph.group("groups", episodes, missing=Retry(config.member_retries, then="drop"))
-    rewards = graph.stage("rewards", parts.rewards())
+    rewards = graph.stage("rewards", parts.rewards(**penalty_of(config)))
     # Advantages of a critic run compiled code, whose first call takes seconds.
     apart = Threads() if config.advantages.needs_critic else Inline()
     advantages = graph.stage("advantages", Advantages(config.advantages), placement=apart)
@@ -62,6 +66,12 @@ def rl(config: RlConfig, parts: Parts, checkpoints: CheckpointStore | None = Non
     graph.feedback(trainer, weights, initial=lambda: learner.weights, freshness=freshness)
     add_heldout(graph, config, parts, pinned, learner, weights, pools)
     return graph
+
+
+def penalty_of(config: RlConfig) -> Mapping[str, tuple[Function, float]]:
+    """What length costs, as a reward."""
+    buffer = config.overlong_buffer
+    return {} if buffer is None else {"length": (SoftOverlong(config.max_sampled, buffer), 1.0)}
 
 
 def scoring_of(config: RlConfig, parts: Parts) -> Scoring:

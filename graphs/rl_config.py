@@ -40,6 +40,9 @@ class RlConfig(ToolPoolsConfig):
     """Temperature, stops and budgets of episodes. Draws from all tokens: a temperature above 0, and nothing that truncates."""
     limits: TimeLimits = TimeLimits()
     """Time limits of an episode."""
+    overlong_buffer: int | None = Field(default=None, ge=1)
+    """Tokens before the most that an episode may sample, over which its length comes to cost a reward of 1: the soft penalty of
+    DAPO, ``stages/rewards/overlong.py``. ``None`` for no penalty."""
     advantages: AdvantagesConfig = AdvantagesConfig()
     """From rewards to advantages."""
     reference: ReferenceConfig | None = None
@@ -85,12 +88,22 @@ class RlConfig(ToolPoolsConfig):
                 f"expected the models that the advantages (rule={rule.rule}) and the loss read, and no other; got "
                 f"{' and '.join(got)}; change the setting of that name, or what reads it"
             )
+        if self.overlong_buffer is not None and self.overlong_buffer > self.max_sampled:
+            raise ValueError(
+                f"expected an overlong_buffer of at most the {self.max_sampled} tokens that an episode may sample, got "
+                f"{self.overlong_buffer}; take a fifth of them, as DAPO does"
+            )
         if loss.critic and not rule.needs_critic:
             raise ValueError(
                 f"expected rule=gae with value_coefficient={self.loss.value_coefficient}, got {rule.rule}, in advantages: no "
                 "other gives the critic its returns; set either"
             )
         return self
+
+    @property
+    def max_sampled(self) -> int:
+        """Most tokens that an episode may sample."""
+        return self.sampling.max_tokens_per_turn * self.sampling.max_turns
 
     @property
     def packed_needs(self) -> Needs:

@@ -373,6 +373,6 @@ def _check_rows(config: TrainerConfig, model: nnx.Module) -> None:
     if uneven:
         raise ValueError(
             f"expected rows_per_microbatch to be a multiple of {shares}, the devices that share the rows on a mesh of "
-            f"data={mesh.shape['data']} times fsdp={mesh.shape['fsdp']}, its parts by split_last too; got micro-batches of "
-            f"{' and '.join(map(str, uneven))} rows, in the config of Trainer; change either"
+            f"data={mesh.shape['data']} times fsdp={mesh.shape['fsdp']}, and its parts by split_last too; got "
+            f"{' and '.join(map(str, uneven))}, in the config of Trainer; change either"
         )

@@ -31,6 +31,7 @@ from stages.rollout.config import EngineConfig
 from stages.rollout.engine import Engine
 from stages.scores import Scores
 from stages.text.chat import Chat
+from stages.train.gate import Gate, GateConfig
 
 TWO = EngineConfig(slots=2, context_length=64, prefill_rows=2, prefill_chunk=16)
 CROWDED = {
@@ -111,6 +112,7 @@ class PlayedTrainer:
     """Takes a second over each group; its weights are nothing."""
 
     weights = Weights(None)
+    gate = Gate(GateConfig())
 
     def __init__(self, *parts: Any, **settings: Any) -> None: ...
 
@@ -133,6 +135,7 @@ def parts(config: Callable[..., Any]) -> Parts:
 def played(config: Any, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Simulated, PlayedEngine]]:
     """Runs the ready graph between what is played: sixteen episodes at once for two slots, versions one apart at most."""
     monkeypatch.setattr("graphs.rl.Trainer", PlayedTrainer)
+    monkeypatch.setattr("graphs.rl.gated", lambda trainer, *rest: trainer)
     settings = config().rl.model_copy(update={"max_lag": 1, "steps": 3, "groups_per_step": 3})
 
     def run(engine: EngineConfig, seed: int, says: Sequence[Message] = USES_ITS_TOOL, **changes: Any) -> Any:

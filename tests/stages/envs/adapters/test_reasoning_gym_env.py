@@ -34,20 +34,22 @@ def answer(texts, name="chain_sum", config=PAIR, **knobs):
 
 
 def test_an_answer_is_scored_by_its_data_set_and_processes_end_with_the_loop():
+    before = psutil.Process().children()
     texts = ["{}", "I think <answer>1</answer>, no, <answer> {} </answer>", "a million", "", None]
     right, tagged, wrong, empty, none = answer(texts)
     assert right == tagged == {"reward": 1.0, "unscored": 0.0}
     assert wrong["reward"] < 1
     assert empty == none == {"reward": 0.0, "unscored": 0.0}
-    assert psutil.Process().children() == []
+    assert psutil.Process().children() == before
 
 
 def test_an_answer_whose_scorer_takes_for_ever_scores_nothing_and_the_next_is_scored():
     """Countdown evaluates the answer as an expression."""
+    before = psutil.Process().children()
     late, good = answer(["9**9**9**9", "<answer>{}</answer>"], "countdown", {}, score_s=0.5)
     assert late == {"reward": 0.0, "unscored": 1.0}
     assert good == {"reward": 1.0, "unscored": 0.0}
-    assert psutil.Process().children() == []
+    assert psutil.Process().children() == before
 
 
 def test_an_answer_whose_scorer_raises_scores_nothing():

@@ -1,0 +1,140 @@
+"""Every algorithm by name over the one graph: its settings go together, and it takes a step."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+from flow import Graph, Run
+from graphs.algorithms import ALGORITHMS, changed
+from graphs.calculator import calculator
+from graphs.catalogue import CATALOGUE, starting_from
+from graphs.dpo import DpoConfig, dpo
+from graphs.parts import Parts
+from graphs.rl import rl
+from graphs.rl_config import RlConfig
+from graphs.scoring_config import CriticConfig, ReferenceConfig
+from graphs.teacher import Teacher
+from stages.advantages.config import AdvantagesConfig
+from stages.advantages.stage import Advantages
+from stages.batches.stage import Pack, PackConfig
+from stages.losses.policy import PolicyLoss
+from stages.records import Episode
+from stages.tasks.arithmetic import ArithmeticConfig, preferences
+
+ONE_STEP = {"steps": 1, "groups_per_step": 2, "group_size": 4}
+
+
+def by_letters(episode: Episode) -> float:
+    """A reward of which an untrained policy gets now more and now less."""
+    return float(episode.ids[episode.mask].sum() % 7)
+
+
+@pytest.fixture(scope="module")
+def parts(config: Callable[..., Any]) -> Parts:
+    made = calculator(config()).parts
+    assert made is not None
+    made.load()
+    return replace(made, reward=by_letters, teacher=Teacher(other_weights(made.model)))
+
+
+def other_weights(model: Any) -> Any:
+    """A model of the same shape that says something else."""
+    other = nnx.clone(model)
+    nnx.update(other, jax.tree.map(lambda leaf: leaf * 1.5, nnx.state(model, nnx.Param)))
+    return other
+
+
+def outcome(graph: Graph, parts: Parts) -> tuple[Mapping[str, Any], Any]:
+    """The row of the step, and by how much the policy changed at most."""
+    rows: list[Mapping[str, Any]] = []
+
+    class Watcher:
+        def committed(self, node: str, values: Any) -> None: ...
+
+        def reported(self, node: str, row: Mapping[str, Any]) -> None:
+            rows.append(row)
+
+    async def go() -> None:
+        async with parts.engine:
+            await Run(graph.build(quiet=True), watchers=(Watcher(),)).finish()
+
+    before = [np.asarray(leaf) for leaf in jax.tree.leaves(nnx.state(parts.model, nnx.Param))]
+    asyncio.run(go())
+    after = jax.tree.leaves(nnx.state(parts.model, nnx.Param))
+    (row,) = [row for row in rows if row.get("step") == 1]
+    return row, max(float(np.abs(new - old).max()) for new, old in zip(after, before, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_takes_a_step(name, config, parts):
+    settings = ALGORITHMS[name].change(changed(config().rl, **ONE_STEP))
+    row, moved = outcome(rl(settings, parts), parts)
+    assert row["skipped"] is None
+    assert row["updates"] >= 1
+    assert np.isfinite([row["loss"], row["grad_norm"]]).all()
+    assert moved > 0.0
+
+
+@pytest.mark.slow
+def test_dpo_pulls_the_replies_of_its_pairs_apart(config, parts):
+    settings = DpoConfig(steps=1, pairs_per_step=4, trainer=config().rl.trainer)
+    row, moved = outcome(dpo(settings, parts, preferences(ArithmeticConfig(), 0, 8)), parts)
+    np.testing.assert_allclose(row["loss"], np.log(2.0), rtol=1e-5)  # policy and reference are still one
+    assert moved > 0.0
+
+
+def test_an_algorithm_is_the_graph_with_stages_swapped(config, parts):
+    """By hand, stage for stage, and by name: the same nodes with stages of the same settings."""
+    base = changed(config().rl, **ONE_STEP)
+    named = rl(ALGORITHMS["gspo"].change(base), parts)
+    loss = PolicyLoss(ratio="sequence", clip_low=3e-4, clip_high=4e-4, aggregation="sequence")
+    packing = Pack(PackConfig(row_length=base.trainer.row_length), loss.needs)
+    by_hand = rl(changed(base, loss=loss), parts).replace("advantages", Advantages()).replace("batches", packing)
+    assert by_hand.draw() == named.draw()
+    assert by_hand.build(quiet=True).spec.nodes.keys() == named.build(quiet=True).spec.nodes.keys()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"loss": PolicyLoss(kl_coefficient=0.1)}, "no reference, which they read"),
+        ({"advantages": AdvantagesConfig(rule="gae")}, "no critic, which they read"),
+        ({"advantages": AdvantagesConfig(rule="distill")}, "no teacher, which they read"),
+        ({"reference": ReferenceConfig()}, "a reference, which neither reads"),
+        ({"loss": PolicyLoss(value_coefficient=0.5), "critic": CriticConfig()}, "expected rule=gae"),
+        ({"overlong_buffer": 10_000}, "take a fifth of them"),
+    ],
+)
+def test_models_that_are_asked_and_not_read_or_read_and_not_asked_are_refused(settings, told):
+    with pytest.raises(ValueError, match=told):
+        RlConfig(**settings)
+
+
+def test_the_command_line_starts_from_an_algorithm():
+    default, rest = starting_from(CATALOGUE["calculator"], ["--algorithm", "dapo", "--rl.steps", "3"])
+    assert rest == ["--rl.steps", "3"]
+    assert default.rl == ALGORITHMS["dapo"].change(CATALOGUE["calculator"].config().rl)
+    assert starting_from(CATALOGUE["calculator"], ["--algorithm=dapo"])[0] == default
+    assert CATALOGUE["rloo"].default.rl.advantages.rule == "rloo"
+    with pytest.raises(LookupError, match="did you mean 'dapo'"):
+        starting_from(CATALOGUE["calculator"], ["--algorithm", "dappo"])
+    with pytest.raises(ValueError, match="expected a program of reinforcement learning"):
+        starting_from(CATALOGUE["evaluate"], ["--algorithm", "grpo"])
+    with pytest.raises(ValueError, match="expected a name, got nothing"):
+        starting_from(CATALOGUE["calculator"], ["--algorithm"])
+
+
+def test_stale_data_without_a_correction_is_a_warning_of_the_graph(config, parts):
+    settings = changed(config().rl, **ONE_STEP, max_lag=1, loss=PolicyLoss(against="proximal"))
+    assert any(
+        "takes it for what the present ones would" in warning for warning in rl(settings, parts).build(quiet=True).warnings
+    )
+    corrected = changed(settings, loss=PolicyLoss(against="proximal", correction="truncated"))
+    assert not any("takes it for what" in warning for warning in rl(corrected, parts).build(quiet=True).warnings)
