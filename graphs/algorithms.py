@@ -85,12 +85,13 @@ def cispo(config: RlConfig) -> RlConfig:
 def ppo(config: RlConfig) -> RlConfig:
     """Schulman et al. 2017, arXiv 1707.06347: a critic with GAE, and several updates on what a step collected.
 
-    Groups do not matter to it: ``group_size`` may be 1, with as many more groups in a step.
+    Decoupled (Hilton et al. 2022, arXiv 2110.00641): weighted by what the step's first weights say of older samples. Groups do
+    not matter to it: ``group_size`` may be 1, with as many more groups in a step.
     """
     return changed(
         config,
         advantages=AdvantagesConfig(rule="gae", gae_lambda=0.95, whiten=True),
-        loss=PolicyLoss(against="proximal", value_coefficient=0.5, value_clip=0.2),
+        loss=PolicyLoss(against="proximal", correction="truncated", value_coefficient=0.5, value_clip=0.2),
         critic=config.critic or CriticConfig(),
         trainer=config.trainer.model_copy(update={"num_epochs": 2, "num_minibatches": 4}),
     )
