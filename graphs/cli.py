@@ -65,6 +65,7 @@ USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a t
 
 MODEL is a Hugging Face folder, a .gguf file, OWNER/NAME of the Hub, or a RUN, the folder of a run.
 NAME is one of the following, or path/to/file.py:function for a function of your own that returns a graph or a program.
+Those that train by reward take --algorithm NAME, one of grpo to distill, and whatever is set beside it counts on top.
 """
 
 

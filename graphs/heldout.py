@@ -19,16 +19,16 @@ from graphs.rl_config import RlConfig
 from stages.checkpoint.best import BestStore
 from stages.checkpoint.store import CheckpointStore
 from stages.episodes import Episodes
-from stages.evaluation.branch import HeldoutTasks, PinnedEpisodes, PinnedScores, Row
-from stages.evaluation.pinned import Evaluation, Load, PinnedEvaluation
-from stages.records import Weights
+from stages.evaluation.branch import HeldoutRow, HeldoutTasks, PinnedEpisodes, PinnedScores
+from stages.evaluation.pinned import Evaluation, PinnedEvaluation
+from stages.records import LoadWeights, Weights
 from stages.scores import Score, Scores
 from stages.train.gate import Gate
 from stages.train.gated import Gated
 from stages.train.trainer import Trainer
 
 
-def pinned_evaluation(config: HeldoutConfig, parts: Parts, load: Load, last: int) -> PinnedEvaluation:
+def pinned_evaluation(config: HeldoutConfig, parts: Parts, load: LoadWeights, last: int) -> PinnedEvaluation:
     """What loads the weights of a training graph.
 
     Args:
@@ -51,8 +51,8 @@ def gated(trainer: Trainer, gate: Gate, model: nnx.Module, checkpoints: Checkpoi
         model: what is trained.
         checkpoints: where the trainer saves.
     """
-    keeps = checkpoints is not None and gate.config.needs_heldout
-    return Gated(trainer, gate, model, BestStore(checkpoints.folder) if checkpoints is not None and keeps else None)
+    best = BestStore(checkpoints.folder) if checkpoints is not None and gate.config.needs_heldout else None
+    return Gated(trainer, gate, model, best)
 
 
 def add_heldout(
@@ -88,7 +88,7 @@ def add_heldout(
     )  # fmt: skip
     counts = Scores(len(tasks), wanted.attempts, wanted.pass_at)
 
-    async def on_score(score: Score | None, evaluation: Evaluation, row: Row) -> None:
+    async def on_score(score: Score | None, evaluation: Evaluation, row: HeldoutRow) -> None:
         if score is not None:
             await trainer.see_heldout(evaluation.weights, row)
 

@@ -21,7 +21,7 @@ ConfigType = TypeVar("ConfigType", bound=PretrainedConfig)
 
 
 class RlProgramConfig(PretrainedConfig):
-    """Evaluation, GRPO, evaluation."""
+    """Evaluation, reinforcement learning, evaluation."""
 
     rl: RlConfig = RlConfig(max_concurrency=32, trainer=TrainerConfig(row_length=256))
     """Reinforcement learning."""

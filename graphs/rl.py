@@ -44,7 +44,7 @@ def rl(config: RlConfig, parts: Parts, checkpoints: CheckpointStore | None = Non
     episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, config.sampling, config.limits, pools.turn)
     learner = Trainer(
         asked.model, config.loss, config.trainer, checkpoints, temperature=config.sampling.temperature,
-        whiten=config.advantages.whole_step, follow=asked.follow,
+        whiten=config.advantages.whiten, follow=asked.follow,
     )  # fmt: skip
     learner = gated(learner, gate or Gate(config.gate), parts.model, checkpoints)
 

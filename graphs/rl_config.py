@@ -108,4 +108,4 @@ class RlConfig(ToolPoolsConfig):
     @property
     def packed_needs(self) -> Needs:
         """What is packed: what the loss needs. To whiten, an advantage of 0 is a number like others."""
-        return with_silent(self.loss.needs) if self.advantages.whole_step else self.loss.needs
+        return with_silent(self.loss.needs) if self.advantages.whiten else self.loss.needs

@@ -16,8 +16,8 @@ from graphs.teacher import checked
 from stages.models.critic import ActorCritic
 from stages.models.lora import has_adapters, without_adapters
 from stages.models.mesh import mesh_of
-from stages.records import Group
-from stages.scoring.loading import Load, load_all
+from stages.records import Group, LoadWeights
+from stages.scoring.loading import load_all
 from stages.scoring.stage import TokenScores
 from stages.train.following import FollowConfig
 
@@ -36,7 +36,7 @@ class Scoring:
     follow: FollowConfig | None
     stages: Mapping[str, TokenScores]
 
-    def load(self, engine: Load) -> Load:
+    def load(self, engine: LoadWeights) -> LoadWeights:
         """The one load of the cell of weights: a version is in force when the engine and all of these have it."""
         return load_all(engine, *(stage.load for stage in self.stages.values())) if self.stages else engine
 

@@ -7,7 +7,7 @@ Axes: T tokens of one episode or of one segment.
 """
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -204,6 +204,11 @@ class Episode(msgspec.Struct, frozen=True, eq=False):
     all of it does."""
 
     @property
+    def all_rows(self) -> tuple[Row, ...]:
+        """``rows``, the single one of all tokens written out."""
+        return self.rows or (Row(0, len(self.ids)),)
+
+    @property
     def num_sampled(self) -> int:
         """Number of sampled tokens."""
         return int(self.mask.sum())
@@ -333,3 +338,7 @@ class Weights(msgspec.Struct, frozen=True, eq=False):
     """The same of the critic; ``None`` where there is none."""
     reference: Any | None = None
     """What a reference that follows the policy has in place of ``parameters``; ``None`` where it is frozen, or absent."""
+
+
+LoadWeights = Callable[[Weights, int], Awaitable[None]]
+"""Puts weights of a version in force; returns when they are."""

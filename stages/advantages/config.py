@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from stages.advantages.kl import Estimator
+from stages.advantages.kl import KlEstimator
 
 Rule = Literal["grpo", "rloo", "reinforce_pp", "pass_at_k", "gae", "turns", "distill"]
 
@@ -43,7 +43,7 @@ class AdvantagesConfig(BaseModel):
     kl_coefficient: float = Field(default=0.0, ge=0.0)
     """Reward taken off for each nat of distance to the reference model, at its token, before any statistics. 0 for none, which
     needs no reference model."""
-    kl_estimator: Estimator = "k1"
+    kl_estimator: KlEstimator = "k1"
     """How that distance is estimated from a sampled token: see ``kl.py``."""
     overlong: Literal["train", "mask"] = "train"
     """What becomes of members that were cut by a limit. ``train``: they are members like others. ``mask``: they take no part in
@@ -66,11 +66,6 @@ class AdvantagesConfig(BaseModel):
                 f"in advantages; leave them at {', '.join(f'{n}={fields[n].default}' for n in unread)}, or change the rule"
             )
         return self
-
-    @property
-    def whole_step(self) -> bool:
-        """Whether something is to be known of the whole step before any of it can be trained, so that streaming is lost."""
-        return self.whiten
 
     @property
     def needs_reference(self) -> bool:

@@ -22,7 +22,7 @@ from stages.advantages.returns import discounted_returns
 from stages.advantages.rloo import leave_one_out
 from stages.advantages.timeline import Trajectory, trajectories
 from stages.advantages.turns import turn_advantages
-from stages.records import Episode, Row
+from stages.records import Episode
 
 Arrays = tuple[np.ndarray, ...]
 
@@ -196,7 +196,7 @@ _CREDIT: dict[str, Callable[[_Members, AdvantagesConfig], Credit]] = {
 def _trained(episode: Episode) -> np.ndarray:
     """Sampled tokens of rows that are trained, bool [T]."""
     mask = np.zeros_like(episode.mask)
-    for row in episode.rows or (Row(0, len(episode.ids)),):
+    for row in episode.all_rows:
         if row.trained:
             mask[row.start : row.stop] = episode.mask[row.start : row.stop]
     return mask

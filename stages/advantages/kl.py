@@ -4,17 +4,17 @@ from typing import Literal
 
 import numpy as np
 
-Estimator = Literal["k1", "k2", "k3"]
+KlEstimator = Literal["k1", "k2", "k3"]
 """``k1``: the difference of the log-probabilities, unbiased. ``k2``: half its square. ``k3``: unbiased and never negative."""
 
 
-def kl_estimate(behaviour: np.ndarray, reference: np.ndarray, estimator: Estimator) -> np.ndarray:
+def kl_estimate(behaviour: np.ndarray, reference: np.ndarray, estimator: KlEstimator) -> np.ndarray:
     """An estimate of KL(behaviour || reference) at each sampled token, in nats.
 
     Args:
         behaviour: float [S]: log-probability of the sampled token under the policy that sampled it.
         reference: float [S]: the same under the reference model.
-        estimator: see ``Estimator``.
+        estimator: see ``KlEstimator``.
 
     Returns:
         float64 [S]

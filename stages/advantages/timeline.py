@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stages.records import Episode, Row
+from stages.records import Episode
 
 
 class Trajectory(NamedTuple):
@@ -38,7 +38,7 @@ def trajectories(episode: Episode, penalties: np.ndarray | None = None) -> tuple
         penalties: float [T]: taken off at their tokens; ``None`` for none.
     """
     found: list[list[int]] = []
-    for row in episode.rows or (Row(0, len(episode.ids)),):
+    for row in episode.all_rows:
         if not row.trained:
             continue
         sampled = (row.start + np.flatnonzero(episode.mask[row.start : row.stop])).tolist()

@@ -1,1 +1,1 @@
-"""Batches: segments packed into rows, rows cut into micro-batches."""
+"""Batches: what of a group is trained, as segments, and segments laid into rows of a few static shapes."""

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from stages.losses.tokens import Needs
-from stages.records import Batch, Episode, EpisodeRow, Group, Row, Segment
+from stages.records import Batch, Episode, EpisodeRow, Group, Segment
 
 
 def pack_group(group: Group, needs: Needs, max_length: int) -> Batch:
@@ -128,7 +128,7 @@ def episode_segments(
             "gives them in front of Pack"
         )
     segments = []
-    for row in episode.rows or (Row(0, len(episode.ids)),):
+    for row in episode.all_rows:
         span = slice(row.start, row.stop)
         mask = episode.mask[span]
         if row.trained and (needs.silent or np.any(advantages[span][mask] != 0.0)):

@@ -1,4 +1,4 @@
-"""Which unit lies in which row: best-fit decreasing over rows of several lengths. Pure; it knows lengths only.
+"""Which unit lies in which row: best-fit decreasing over rows of several lengths; which shapes there are. Pure; lengths only.
 
 Who waits for what, and what is written into arrays, stands in ``rows.py``.
 """
@@ -11,6 +11,43 @@ from typing import NamedTuple
 
 Shape = tuple[int, int]
 """(rows of a micro-batch, tokens of a row)"""
+
+
+def whole_shapes(num_rows: int, row_length: int, row_lengths: Sequence[int] = ()) -> tuple[Shape, ...]:
+    """The shape of a micro-batch for each length of rows, the longest first: as many rows as give it as many tokens.
+
+    Args:
+        num_rows: rows of the longest kind in it.
+        row_length: tokens of these.
+        row_lengths: tokens of shorter rows, in ascending order.
+    """
+    return tuple((num_rows * row_length // length, length) for length in (row_length, *reversed(row_lengths)))
+
+
+def with_parts(shapes: Sequence[Shape], split: int, share: int = 1) -> tuple[Shape, ...]:
+    """Shapes, and behind them those of their parts.
+
+    Args:
+        shapes: of whole micro-batches.
+        split: parts that one is cut into.
+        share: devices that share rows: parts that do not divide over them are left out.
+    """
+    parts = [(max(rows // split, 1), length) for rows, length in shapes]
+    return tuple(dict.fromkeys((*shapes, *((rows, length) for rows, length in parts if rows % share == 0))))
+
+
+def check_row_lengths(row_lengths: Sequence[int], row_length: int) -> None:
+    """Refuse lengths that do not ascend.
+
+    Raises:
+        ValueError: they do not.
+    """
+    lengths = (*row_lengths, row_length)
+    if lengths[0] < 2 or any(short >= long for short, long in itertools.pairwise(lengths)):
+        raise ValueError(
+            f"expected row_lengths in ascending order, from 2 to below row_length={row_length}; "
+            f"got {tuple(row_lengths)}; order them, and leave row_length itself out"
+        )
 
 
 class PlannedRow(NamedTuple):

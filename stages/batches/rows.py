@@ -45,9 +45,6 @@ class Rows(NamedTuple):
         return self.ids.shape[0], self.ids.shape[1]
 
 
-OPTIONAL = ("reference", "values", "returns")
-
-
 def empty_rows(num_rows: int, row_length: int, optional: Sequence[str] = ()) -> Rows:
     """Rows of padding only.
 

@@ -16,8 +16,9 @@ from stages.evaluation.pinned import Evaluation, PinnedEvaluation
 from stages.records import Episode, Group, Status, Task
 from stages.scores import Score, Scores
 
-Row = dict[str, int | float | str | None]
-OnScore = Callable[[Score | None, Evaluation, Row], Awaitable[None]]
+HeldoutRow = dict[str, int | float | str | None]
+"""What an evaluation tells, by name: a row of ``metrics.jsonl``."""
+OnScore = Callable[[Score | None, Evaluation, HeldoutRow], Awaitable[None]]
 """Told of an evaluation that is over; the score is ``None`` for one that was given up."""
 
 
@@ -118,7 +119,7 @@ class PinnedScores:
         return score
 
 
-def _row(evaluation: Evaluation, score: Score, num_given_up: int) -> Row:
+def _row(evaluation: Evaluation, score: Score, num_given_up: int) -> HeldoutRow:
     """What ``metrics.jsonl`` says of it. One that was given up measured nothing."""
     measured: dict[str, Any] = {
         "heldout": score.success,

@@ -6,20 +6,17 @@ of version 7 too. Only the next swap waits, as *sync wait*, and not past the dea
 """
 
 import math
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import anyio
 
-from stages.records import Weights
+from stages.records import LoadWeights, Weights
 
 COUNT_S = 10.0
 """What an evaluation that is given up gets to be counted, its episodes cut short, before the next weights are loaded."""
 TRACK = "weights (sync wait)"
 """Track of the trace on which a swap waits."""
-Load = Callable[[Weights, int], Awaitable[None]]
-"""Puts weights in force, as a version."""
 
 
 class Trace(Protocol):
@@ -76,7 +73,7 @@ class PinnedEvaluation:
 
     def __init__(
         self,
-        load: Load,
+        load: LoadWeights,
         *,
         every: int | None,
         last: int,

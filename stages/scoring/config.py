@@ -1,9 +1,10 @@
 """Settings of a stage that scores tokens. No arrays."""
 
-import itertools
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from stages.batches.plan import Shape, check_row_lengths, whole_shapes, with_parts
 
 Memory = Literal["device", "host"]
 """Where parameters rest between groups."""
@@ -29,22 +30,15 @@ class ScoringConfig(BaseModel):
     What it shares with the trainer stays where it is."""
 
     @property
-    def shapes(self) -> tuple[tuple[int, int], ...]:
+    def shapes(self) -> tuple[Shape, ...]:
         """(rows, tokens of a row) of whole batches, the longest rows first."""
-        tokens = self.rows_per_batch * self.row_length
-        return tuple((tokens // length, length) for length in (self.row_length, *reversed(self.row_lengths)))
+        return whole_shapes(self.rows_per_batch, self.row_length, self.row_lengths)
 
-    def shared(self, num_devices: int) -> tuple[tuple[int, int], ...]:
+    def shared(self, num_devices: int) -> tuple[Shape, ...]:
         """The same of each program on so many devices that share rows, parts after whole batches."""
-        parts = [(max(rows // self.split_last, 1), length) for rows, length in self.shapes]
-        return tuple(dict.fromkeys((*self.shapes, *((rows, length) for rows, length in parts if rows % num_devices == 0))))
+        return with_parts(self.shapes, self.split_last, num_devices)
 
     @model_validator(mode="after")
     def _row_lengths_ascend(self) -> Self:
-        lengths = (*self.row_lengths, self.row_length)
-        if lengths[0] < 2 or any(short >= long for short, long in itertools.pairwise(lengths)):
-            raise ValueError(
-                f"expected row_lengths in ascending order, from 2 to below row_length={self.row_length}; got "
-                f"{self.row_lengths}; order them, and leave row_length itself out"
-            )
+        check_row_lengths(self.row_lengths, self.row_length)
         return self

@@ -1,15 +1,11 @@
 """One load for a cell whose values several take over: the engine, a reference that follows, a critic."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
-from stages.records import Weights
-
-Load = Callable[[Weights, int], Awaitable[None]]
-"""Puts weights of a version in force; returns when they are."""
+from stages.records import LoadWeights, Weights
 
 
-def load_all(*loads: Load) -> Load:
+def load_all(*loads: LoadWeights) -> LoadWeights:
     """All of them at once, as one: a version is in force when everyone has it.
 
     So with ``max_lag=0``, where the groups of a step are opened once the weights of the step before it are in force, whoever

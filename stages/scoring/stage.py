@@ -27,6 +27,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from flow import Context
+from stages.batches.plan import Shape
 from stages.batches.rows import RowFiller
 from stages.models.critic import ActorCritic
 from stages.models.logprobs import target_logprobs
@@ -162,7 +163,7 @@ class TokenScores:
         model = self._model.critic if isinstance(self._model, ActorCritic) else self._model
         return Held(model, self._mesh, self._config.memory)
 
-    def _shared_shapes(self) -> tuple[tuple[int, int], ...]:
+    def _shared_shapes(self) -> tuple[Shape, ...]:
         shape = self._held.mesh.shape
         shares = shape["data"] * shape["fsdp"]
         rows = [num for num, _ in self._config.shapes]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from stages.batches.rows import Rows, Unit
-from stages.records import Episode, Row, Segment
+from stages.records import Episode, Segment
 
 
 def is_scored(episode: Episode) -> bool:
@@ -33,7 +33,7 @@ def units_of(episodes: Sequence[Episode], row_length: int, who: str) -> list[Uni
     units: list[Unit] = []
     start = 0
     for episode in episodes:
-        for row in episode.rows or (Row(0, len(episode.ids)),):
+        for row in episode.all_rows:
             sampled = np.flatnonzero(episode.mask[row.start : row.stop])
             if sampled.size == 0:
                 continue

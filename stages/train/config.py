@@ -1,9 +1,10 @@
 """Settings of the trainer. No arrays, no optimizer."""
 
-import itertools
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from stages.batches.plan import Shape, check_row_lengths, whole_shapes, with_parts
 
 
 class TrainerConfig(BaseModel):
@@ -66,21 +67,13 @@ class TrainerConfig(BaseModel):
     """Share of groups without any advantage above which a step carries a warning."""
 
     @property
-    def shapes(self) -> tuple[tuple[int, int], ...]:
+    def shapes(self) -> tuple[Shape, ...]:
         """(rows, tokens of a row) of each program of the gradient, the largest micro-batch of the longest rows first."""
-        tokens = self.rows_per_microbatch * self.row_length
-        whole = [(tokens // length, length) for length in (self.row_length, *reversed(self.row_lengths))]
-        parts = [(max(rows // self.split_last, 1), length) for rows, length in whole]
-        return tuple(dict.fromkeys(whole + parts))
+        return with_parts(whole_shapes(self.rows_per_microbatch, self.row_length, self.row_lengths), self.split_last)
 
     @model_validator(mode="after")
     def _row_lengths_ascend(self) -> Self:
-        lengths = (*self.row_lengths, self.row_length)
-        if lengths[0] < 2 or any(short >= long for short, long in itertools.pairwise(lengths)):
-            raise ValueError(
-                f"expected row_lengths in ascending order, from 2 to below row_length={self.row_length}; "
-                f"got {self.row_lengths}; order them, and leave row_length itself out"
-            )
+        check_row_lengths(self.row_lengths, self.row_length)
         return self
 
     @model_validator(mode="after")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Row = Mapping[str, Any]
+MetricsRow = Mapping[str, Any]
 
 
 class GateConfig(BaseModel):
@@ -72,7 +72,7 @@ class GateClosed(RuntimeError):
     """A tolerance was left, and the gate stops the run."""
 
 
-def figures(row: Row) -> dict[str, float | None]:
+def figures(row: MetricsRow) -> dict[str, float | None]:
     """The figures of a step that have a tolerance; ``None`` for what was not measured."""
     episodes = row.get("num_episodes")
     cut = (row.get("episodes_truncated_length") or 0) + (row.get("episodes_truncated_turns") or 0)
@@ -80,7 +80,7 @@ def figures(row: Row) -> dict[str, float | None]:
     return {**{name: row.get(name) for name in named}, "truncated": cut / episodes if episodes else None}
 
 
-def breach(rows: Sequence[Row], config: GateConfig) -> Breach | None:
+def breach(rows: Sequence[MetricsRow], config: GateConfig) -> Breach | None:
     """What is out of its tolerance in every one of the last ``patience`` steps; ``None`` for nothing, or too few steps.
 
     A step in which a figure was not measured is none in which it was out. So is NaN, which compares with nothing: what is not
@@ -106,7 +106,7 @@ def breach(rows: Sequence[Row], config: GateConfig) -> Breach | None:
     return None
 
 
-def fall(best: Row | None, row: Row, config: GateConfig) -> Breach | None:
+def fall(best: MetricsRow | None, row: MetricsRow, config: GateConfig) -> Breach | None:
     """How far an evaluation is below the best one, where that is too far.
 
     Args:
@@ -139,11 +139,11 @@ class Gate:
 
     def __init__(self, config: GateConfig) -> None:
         self.config = config
-        self.best: Row | None = None
+        self.best: MetricsRow | None = None
         self.breaches: dict[str, Breach] = {}
-        self._rows: deque[Row] = deque(maxlen=config.patience)
+        self._rows: deque[MetricsRow] = deque(maxlen=config.patience)
 
-    def see_step(self, row: Row) -> None:
+    def see_step(self, row: MetricsRow) -> None:
         """Judge a step.
 
         Raises:
@@ -152,14 +152,14 @@ class Gate:
         self._rows.append(row)
         self._follow(breach(list(self._rows), self.config))
 
-    def see_heldout(self, row: Row) -> bool:
+    def see_heldout(self, row: MetricsRow) -> bool:
         """Take in an evaluation that measured something, and give whether it is the best so far. ``judge_heldout`` follows."""
         better = self.best is None or float(row["heldout"]) >= float(self.best["heldout"])
         if better:
             self.best = row
         return better
 
-    def judge_heldout(self, row: Row) -> None:
+    def judge_heldout(self, row: MetricsRow) -> None:
         """Judge an evaluation against the best one.
 
         Raises:

@@ -13,7 +13,8 @@ import numpy as np
 
 from stages.records import Batch, EpisodeRow, Status
 
-Row = dict[str, int | float | str | None]
+StepRow = dict[str, int | float | str | None]
+"""What a step tells, by name: a row of ``metrics.jsonl``."""
 Reason = Literal["no_targets", "not_finite", "exploding"]
 """Why an update was left out: nothing to train, a number that is not finite, or a gradient norm above its bound."""
 REASONS: tuple[Reason, ...] = ("no_targets", "not_finite", "exploding")
@@ -56,7 +57,6 @@ class StepMeter:
         self.num_microbatches = 0
         self.num_places = 0
         self.num_filled = 0
-        self.num_gradient_tokens = 0
         self.gradient_s = 0.0
         self.proximal_s = 0.0
         self.update_s = 0.0
@@ -79,7 +79,7 @@ class StepMeter:
         return sum({update.minibatch: update.num_targets for update in self.updates if update.reason is None}.values())
 
 
-def step_metrics(meter: StepMeter, *, save_s: float, step_s: float) -> Row:
+def step_metrics(meter: StepMeter, *, save_s: float, step_s: float) -> StepRow:
     """All that a step tells of what arrived and what came of it.
 
     Args:
@@ -103,11 +103,11 @@ def step_metrics(meter: StepMeter, *, save_s: float, step_s: float) -> Row:
         "save_s": save_s,
         "wait_s": step_s - busy_s,
         "tokens_per_second": meter.num_tokens / step_s,
-        "gradient_tokens_per_second": meter.num_gradient_tokens / meter.gradient_s if meter.gradient_s else None,
+        "gradient_tokens_per_second": meter.num_filled / meter.gradient_s if meter.gradient_s else None,
     }
 
 
-def episode_metrics(episodes: Sequence[EpisodeRow]) -> Row:
+def episode_metrics(episodes: Sequence[EpisodeRow]) -> StepRow:
     """Counts by status, and means over scored episodes.
 
     ``success`` is the share of *all* episodes with a reward of at least 1: one that failed is no success, and leaving it out
@@ -127,7 +127,7 @@ def episode_metrics(episodes: Sequence[EpisodeRow]) -> Row:
     }
 
 
-def flow_metrics(meter: StepMeter) -> Row:
+def flow_metrics(meter: StepMeter) -> StepRow:
     """Tokens, lag and signal of a step.
 
     ``trained_tokens`` had a gradient in an update that was applied; ``goodput`` is their share of the sampled ones, so tokens
@@ -148,7 +148,7 @@ def flow_metrics(meter: StepMeter) -> Row:
     }
 
 
-def update_metrics(updates: Sequence[Updated]) -> Row:
+def update_metrics(updates: Sequence[Updated]) -> StepRow:
     """How the updates of a step went.
 
     ``loss`` is summed over the applied ones and divided by their divisors; over all that had a target where none was applied,
@@ -173,18 +173,18 @@ def counted(updates: Sequence[Updated]) -> Sequence[Updated]:
     return [update for update in tried if update.reason is None] or tried
 
 
-def loss_metrics(updates: Sequence[Updated]) -> Row:
+def loss_metrics(updates: Sequence[Updated]) -> StepRow:
     """Means over the targets of what the loss summed; ``None`` for what this loss does not measure."""
     names = {"clip_fraction", "kl", "logprob_gap", "ratio", "entropy", *(name for update in updates for name in update.sums)}
     chosen = counted(updates)
     targets = [update.num_targets for update in chosen]
     every = [update.sums for update in chosen]
     measured = {name: [sums[name] for sums in every] for name in sorted(names) if all(name in sums for sums in every)}
-    row: Row = {name: _over(measured.get(name, ()), targets) for name in sorted(names)}
+    row: StepRow = {name: _over(measured.get(name, ()), targets) for name in sorted(names)}
     return row if "value_error" not in row else row | {"explained_variance": _explained(row)}
 
 
-def gap_metrics(updates: Sequence[Updated]) -> Row:
+def gap_metrics(updates: Sequence[Updated]) -> StepRow:
     """How far the engine is from the trainer, over targets that the version being trained sampled; ``None`` without any.
 
     Both score the same tokens with the same weights, so what is left is arithmetic: the order of sums, and the types.
@@ -205,7 +205,7 @@ def skip_reason(num_targets: int, applied: bool, norm: float, loss: float) -> Re
     return "exploding" if math.isfinite(norm) and math.isfinite(loss) else "not_finite"
 
 
-def warning(row: Row, no_signal_above: float) -> str | None:
+def warning(row: StepRow, no_signal_above: float) -> str | None:
     """One line about a step that trains less than it seems to, ``None`` for a sound one."""
     if row["skipped"] is not None:
         done, left_out = row["updates"], sum(int(row[f"skipped_{reason}"] or 0) for reason in REASONS)
@@ -224,7 +224,7 @@ def mean(values: Iterable[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _explained(means: Row) -> float | None:
+def _explained(means: StepRow) -> float | None:
     """Share of the variance of returns that the critic knows; see ``stages.losses.value.value_sums``."""
     moments = [means[name] for name in ("returns", "returns_squared", "value_error", "value_error_squared")]
     first, second, error, squared = (float(value or 0.0) for value in moments)

@@ -33,8 +33,8 @@ from stages.train.config import TrainerConfig
 from stages.train.following import FollowConfig, Following
 from stages.train.learner import Learner
 from stages.train.metrics import (
-    Row,
     StepMeter,
+    StepRow,
     Updated,
     skip_reason,
     step_metrics,
@@ -105,7 +105,7 @@ class Trainer:
         self._held = config.max_updates > 1 or whiten
         self._step = self._saved_step = self._num_skipped = 0
         self._between_steps = True
-        self.last_row: Row | None = None
+        self.last_row: StepRow | None = None
         _check_rows(config, model)
 
     async def __aenter__(self) -> Self:
@@ -272,7 +272,6 @@ class Trainer:
         self._meter.num_microbatches += 1
         self._meter.num_places += rows.segments.size
         self._meter.num_filled += int(np.count_nonzero(rows.segments))
-        self._meter.num_gradient_tokens += int((rows.segments > 0).sum())
 
     def _update(self, number: int, minibatch: Minibatch, version: int, context: Context) -> None:
         begun = self._clock()
@@ -310,9 +309,9 @@ class Trainer:
         if self._config.on_bad_step == "stop":
             raise bad_step_error(step, updated, most, folder)
 
-    def _row(self, meter: StepMeter, *, save_s: float, step_s: float) -> Row:
+    def _row(self, meter: StepMeter, *, save_s: float, step_s: float) -> StepRow:
         applied = any(update.reason is None for update in meter.updates)
-        row: Row = {
+        row: StepRow = {
             "step": self._step,
             **step_metrics(meter, save_s=save_s, step_s=step_s),
             "skipped_total": self._num_skipped,

@@ -173,7 +173,7 @@ def test_settings_that_the_rule_does_not_read_are_refused():
 
 def test_the_settings_say_what_the_graph_must_give():
     asks = [
-        (c.needs_reference, c.needs_critic, c.needs_teacher, c.whole_step)
+        (c.needs_reference, c.needs_critic, c.needs_teacher, c.whiten)
         for c in (
             AdvantagesConfig(),
             AdvantagesConfig(rule="reinforce_pp", kl_coefficient=0.1, whiten=True),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.batches.plan import least_capacity, plan_rows
+from stages.batches.plan import check_row_lengths, least_capacity, plan_rows, whole_shapes, with_parts
 
 
 def test_the_longest_unit_goes_first_and_each_where_the_least_room_is_left():
@@ -59,3 +59,21 @@ def test_the_micro_batches_of_an_end_hold_every_unit_once(lengths, shapes):
 )
 def test_the_end_of_a_step_takes_the_least_capacity(lengths, shapes, expected):
     assert [shape for shape, _ in least_capacity(lengths, shapes)] == expected
+
+
+def test_whole_micro_batches_have_as_many_tokens_whatever_the_length_of_their_rows():
+    assert whole_shapes(2, 16, (4, 6)) == ((2, 16), (5, 6), (8, 4))  # 6 does not divide 32: two places fewer
+
+
+def test_parts_come_behind_the_whole_and_divide_over_the_devices_that_share_them():
+    whole = ((4, 16), (16, 4))
+    assert with_parts(whole, 1) == whole
+    assert with_parts(whole, 4) == (*whole, (1, 16), (4, 4))
+    assert with_parts(whole, 4, share=2) == (*whole, (4, 4))
+    assert with_parts(((1, 16),), 4) == ((1, 16),)  # a row is in one piece
+
+
+@pytest.mark.parametrize("row_lengths", [(1,), (8, 4), (4, 4), (16,)])
+def test_row_lengths_ascend_to_below_the_longest(row_lengths):
+    with pytest.raises(ValueError, match="expected row_lengths in ascending order, from 2 to below row_length=16; got"):
+        check_row_lengths(row_lengths, 16)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 import pytest
 
 from stages.records import Weights
-from stages.scoring.loading import Load, load_all
+from stages.scoring.loading import LoadWeights, load_all
 
 WEIGHTS = Weights(None)
 
 
-def loader(log: list[tuple[str, int]], name: str, seconds: float, fails: Exception | None = None) -> Load:
+def loader(log: list[tuple[str, int]], name: str, seconds: float, fails: Exception | None = None) -> LoadWeights:
     async def load(weights: Weights, version: int) -> None:
         assert weights is WEIGHTS
         await asyncio.sleep(seconds)
@@ -30,7 +30,7 @@ def test_a_version_is_in_force_once_the_slowest_has_it_and_all_begin_at_once() -
 
 
 @pytest.mark.parametrize("order", [lambda loads: loads, lambda loads: loads[::-1]])
-def test_a_load_that_fails_is_raised_once_all_have_ended(order: Callable[[list[Load]], list[Load]]) -> None:
+def test_a_load_that_fails_is_raised_once_all_have_ended(order: Callable[[list[LoadWeights]], list[LoadWeights]]) -> None:
     log: list[tuple[str, int]] = []
     failing = loader(log, "reference", 0.0, fails=ValueError("of another model"))
     loads = load_all(*order([failing, loader(log, "engine", 0.01)]))
