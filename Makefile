@@ -11,7 +11,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-llm test test-extras check format examples bench bench-peers soak docs clean moved
+.PHONY: help run run-llm test test-extras check format examples bench bench-peers algorithms soak docs clean moved
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -48,6 +48,9 @@ bench-peers: $(READY) $(MODEL) ## measure decoding and training against others (
 	$(BIN)/python tests/bench/peers/install.py $(MODEL)
 	$(BIN)/python tests/bench/peers/decode_peers.py $(MODEL)
 	$(BIN)/python tests/bench/peers/train_peers.py
+
+algorithms: $(READY) ## train every algorithm on the calculator over three seeds, and write the table in docs/algorithms.md
+	$(BIN)/python tests/bench/learning/algorithms.py --steps 20 --write
 
 soak: $(READY) ## run the tests that take long
 	$(BIN)/pytest --durations=10 -rP -m soak || { [ $$? -eq 5 ] && echo "no test is marked soak"; }

@@ -1,7 +1,7 @@
 """Algorithms by name: each a change of the settings of reinforcement learning, over the one graph of ``rl.py``.
 
-What is not named in a change stays what it was. ``headrace run NAME --algorithm dapo`` begins with these settings, and any of
-them can be set again beside it. The rules and losses themselves are in ``stages/advantages`` and ``stages/losses``.
+What is not named stays what it was. ``headrace run NAME --algorithm dapo`` begins with these settings, and any can be set again
+beside it. The rules and losses themselves are in ``stages/advantages`` and ``stages/losses``.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,12 +49,8 @@ def dapo(config: RlConfig) -> RlConfig:
     The last fifth of an episode's tokens comes to cost a reward, as there.
     """
     advantages = AdvantagesConfig(overlong="mask", filter_no_signal=True)
-    return changed(
-        config,
-        overlong_buffer=max(1, config.max_sampled // 5),
-        advantages=advantages,
-        loss=PolicyLoss(clip_low=0.2, clip_high=0.28),
-    )
+    loss, buffer = PolicyLoss(clip_low=0.2, clip_high=0.28), max(1, config.max_sampled // 5)
+    return changed(config, advantages=advantages, loss=loss, overlong_buffer=buffer)
 
 
 def rloo(config: RlConfig) -> RlConfig:
@@ -64,8 +60,8 @@ def rloo(config: RlConfig) -> RlConfig:
 
 def reinforce_pp(config: RlConfig) -> RlConfig:
     """Hu 2025, arXiv 2501.03262: KL taken off the reward token by token, and advantages whitened over the step."""
-    advantages = AdvantagesConfig(rule="reinforce_pp", kl_coefficient=0.001, whiten=True)
-    return changed(config, advantages=advantages, loss=PolicyLoss(), reference=config.reference or ReferenceConfig())
+    rule = AdvantagesConfig(rule="reinforce_pp", kl_coefficient=0.001, whiten=True)
+    return changed(config, advantages=rule, loss=PolicyLoss(), reference=config.reference or ReferenceConfig())
 
 
 def gspo(config: RlConfig) -> RlConfig:
@@ -85,12 +81,13 @@ def cispo(config: RlConfig) -> RlConfig:
 def ppo(config: RlConfig) -> RlConfig:
     """Schulman et al. 2017, arXiv 1707.06347: a critic with GAE, and several updates on what a step collected.
 
-    Groups do not matter to it: ``group_size`` may be 1, with as many more groups in a step.
+    Decoupled (Hilton et al. 2022, arXiv 2110.00641): weighted by what the step's first weights say of older samples. Groups do
+    not matter to it: ``group_size`` may be 1, with as many more groups in a step.
     """
     return changed(
         config,
         advantages=AdvantagesConfig(rule="gae", gae_lambda=0.95, whiten=True),
-        loss=PolicyLoss(against="proximal", value_coefficient=0.5, value_clip=0.2),
+        loss=PolicyLoss(against="proximal", correction="truncated", value_coefficient=0.5, value_clip=0.2),
         critic=config.critic or CriticConfig(),
         trainer=config.trainer.model_copy(update={"num_epochs": 2, "num_minibatches": 4}),
     )
@@ -101,8 +98,8 @@ def distill(config: RlConfig) -> RlConfig:
 
     Agarwal et al. 2024, arXiv 2306.13649, with reverse KL on samples of the policy alone. No reward takes part.
     """
-    teacher = config.teacher or TeacherConfig()
-    return changed(config, advantages=AdvantagesConfig(rule="distill"), loss=PolicyLoss(), teacher=teacher)
+    asked = config.teacher or TeacherConfig()
+    return changed(config, advantages=AdvantagesConfig(rule="distill"), loss=PolicyLoss(), teacher=asked)
 
 
 ALGORITHMS: Mapping[str, Algorithm] = {

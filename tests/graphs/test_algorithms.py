@@ -26,6 +26,8 @@ from stages.batches.stage import Pack, PackConfig
 from stages.losses.policy import PolicyLoss
 from stages.records import Episode
 from stages.tasks.arithmetic import ArithmeticConfig, preferences
+from stages.tasks.mixture import Mixture
+from stages.tasks.source import Tasks
 
 ONE_STEP = {"steps": 1, "groups_per_step": 2, "group_size": 4}
 
@@ -131,10 +133,11 @@ def test_the_command_line_starts_from_an_algorithm():
         starting_from(CATALOGUE["calculator"], ["--algorithm"])
 
 
-def test_stale_data_without_a_correction_is_a_warning_of_the_graph(config, parts):
-    settings = changed(config().rl, **ONE_STEP, max_lag=1, loss=PolicyLoss(against="proximal"))
-    assert any(
-        "takes it for what the present ones would" in warning for warning in rl(settings, parts).build(quiet=True).warnings
-    )
-    corrected = changed(settings, loss=PolicyLoss(against="proximal", correction="truncated"))
-    assert not any("takes it for what" in warning for warning in rl(corrected, parts).build(quiet=True).warnings)
+@pytest.mark.slow
+def test_a_mixture_takes_the_place_of_the_prompts(config, parts):
+    """Two sources with names of their own, both trained on."""
+    halves = {"easy": (Tasks(parts.train[:32], seed=0), 1), "hard": (Tasks(parts.train[32:], seed=0), 1)}
+    settings = changed(config().rl, **ONE_STEP)
+    row, moved = outcome(rl(settings, parts).replace("prompts", Mixture(halves, seed=0)), parts)
+    assert row["num_groups"] == 2
+    assert moved > 0.0
