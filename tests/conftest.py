@@ -43,6 +43,26 @@ def strict_dtypes(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+HASTY = {"advantages", "losses", "scoring", "train"}
+"""Stage families whose tests compile many programs that run for milliseconds: as fast as XLA can, whatever comes of it."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def hasty_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Of what is on the list, and of the batteries; in processes that a test starts too."""
+    folders = request.path.relative_to(Path(__file__).parent).parts
+    if folders[0] != "battery" and (folders[0] != "stages" or folders[1] not in HASTY):
+        yield
+        return
+    import jax
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+        jax.config.update("jax_disable_most_optimizations", True)
+        yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.slow  # One process that compiles some twenty programs.
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     # Without optimisation of what is compiled: it runs for milliseconds.
-    flags = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-    settings = {"JAX_NUM_CPU_DEVICES": "8", "NPROC": "16", "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
+    hasty = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    settings = {"JAX_NUM_CPU_DEVICES": "8", "NPROC": "16", **hasty, "PYTHONPATH": str(ROOT)}
     script = Path(__file__).with_name("eight_device_runs.py")
     done = subprocess.run(
         [sys.executable, script], env={**os.environ, **settings}, cwd=ROOT, capture_output=True, text=True, timeout=600
@@ -27,7 +27,7 @@ def found() -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-WHOLE = ["(8, 1, 1)", "(1, 8, 1)", "(1, 1, 8)", "(2, 2, 2)"]
+WHOLE = ["(1, 8, 1)", "(2, 2, 2)"]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_losses_of_a_run_are_those_of_one_device(found, mode, updates, shape):
         assert run[shape][name] < 1e-4, name
 
 
-@pytest.mark.parametrize(("shape", "share"), list(zip(WHOLE, (1, 1 / 8, 1 / 8, 1 / 4), strict=True)))
+@pytest.mark.parametrize(("shape", "share"), list(zip(WHOLE, (1 / 8, 1 / 4), strict=True)))
 def test_the_optimizer_state_is_spread_as_the_parameters_are(found, shape, share):
     """In the host's memory too; norms are whole everywhere, hence the slack."""
     assert share <= found["whole"][shape]["share"] < share + 0.03

@@ -110,8 +110,7 @@ def test_nothing_follows_unless_it_is_told_to():
     ("kind", "follow"),
     [
         ("float32", FollowConfig(every=2)),
-        ("bfloat16", FollowConfig(decay=0.5)),
-        ("critic", FollowConfig(decay=0.5)),
+        ("bfloat16 critic", FollowConfig(decay=0.5)),
         ("lora critic", FollowConfig(every=2)),
     ],
 )
@@ -119,7 +118,7 @@ def test_a_run_that_goes_on_has_the_reference_and_the_critic_it_had(tmp_path: Pa
     """Three steps, then two more in another process's place, against five at once: to the bit, and the policy saved alone."""
 
     def make() -> Any:
-        model = decoder("bfloat16" if kind == "bfloat16" else "float32", "lora" in kind)
+        model = decoder("bfloat16" if "bfloat16" in kind else "float32", "lora" in kind)
         return ActorCritic(model) if "critic" in kind else model
 
     whole = run(opened(make(), follow), range(5))
@@ -130,7 +129,7 @@ def test_a_run_that_goes_on_has_the_reference_and_the_critic_it_had(tmp_path: Pa
     assert_same(second.weights, whole[2])
     assert_same(run(second, range(3, 5))[-1], whole[4])
     second.close()
-    alone = decoder("bfloat16" if kind == "bfloat16" else "float32", "lora" in kind)
+    alone = decoder("bfloat16" if "bfloat16" in kind else "float32", "lora" in kind)
     assert load_parameters(alone, tmp_path) == 5
     saved = named_leaves(nnx.state(alone))
     for name, leaf in named_leaves(whole[4].parameters).items():

@@ -31,9 +31,10 @@ def segment(random: np.random.Generator, length: int) -> Segment:
     )
 
 
-def objective(remat: bool = False) -> tuple[Any, Any]:
+def objective(remat: bool = False, num_layers: int = 2) -> tuple[Any, Any]:
     """Gradient of the summed loss, jitted, and parameters."""
-    graphdef, parameters = nnx.split(Transformer(CONFIG, nnx.Rngs(0)), nnx.Param)
+    config = CONFIG.model_copy(update={"num_layers": num_layers})
+    graphdef, parameters = nnx.split(Transformer(config, nnx.Rngs(0)), nnx.Param)
     dtypes = tuple(leaf.dtype for leaf in jax.tree.leaves(parameters))
     summed = make_objective(make_read(graphdef, dtypes, LOSS, 0.8, remat), LOSS)
     return jax.jit(jax.value_and_grad(summed, has_aux=True)), parameters
@@ -55,7 +56,7 @@ def test_packed_rows_give_the_loss_and_gradient_of_segments_alone():
     """S73: of every parameter, within float32 rounding; rows of 160 tokens go block by block, those of 40 do not."""
     random = np.random.default_rng(0)
     segments = [segment(random, length) for length in LENGTHS]
-    gradient, parameters = objective()
+    gradient, parameters = objective(num_layers=1)
     packed = filled(segments, ((1, 160), (4, 40)))
     assert len({block.shape for block in packed}) > 1
     loss, leaves = total(gradient, parameters, packed)
