@@ -109,7 +109,7 @@ class RunFolder:
         self._write_step({})
         self._held = (node, row)
         if "skipped" in row:  # a trainer's
-            self.outcomes.stepped(row["skipped"])
+            self.outcomes.stepped(None if row["updates"] else row["skipped"])
         if "skipped" not in row or self.outcomes.empty:
             self._write_step({})
 

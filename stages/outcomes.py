@@ -104,7 +104,7 @@ class Outcomes:
             self._tell_step(self._steps <= self._rows)
 
     def stepped(self, skipped: str | None) -> None:
-        """The trainer reported a step; its update was skipped for a reason, or applied (``None``).
+        """The trainer reported a step; all its updates were skipped for a reason, or one was applied (``None``).
 
         The row comes before the step is complete where the trainer has a thread of its own, and after it where it has none.
         """

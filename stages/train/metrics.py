@@ -70,8 +70,13 @@ class StepMeter:
         if lag is not None:
             self.lags.append(lag)
         self.num_groups += 1
-        self.num_silent += not any(np.any(segment.advantages) for segment in batch.segments if segment.advantages is not None)
-        self.num_tokens += sum(len(segment.ids) for segment in batch.segments)
+
+    def trains(self, batches: Sequence[Batch]) -> None:
+        """Count what the step trains on: the batches that were added, with the advantages that the loss reads."""
+        for batch in batches:
+            segments = batch.segments
+            self.num_silent += not any(np.any(segment.advantages) for segment in segments if segment.advantages is not None)
+            self.num_tokens += sum(len(segment.ids) for segment in segments)
 
     @property
     def num_trained(self) -> int:

@@ -44,7 +44,7 @@ from stages.train.minibatches import Minibatch, cut, order
 from stages.train.norms import bound, no_norms, with_norm
 from stages.train.optimizer import learning_rate
 from stages.train.programs import scores_first
-from stages.train.whitening import whitened
+from stages.train.whitening import whitened, without_silent
 
 NO_VERSION = -2
 """That no token has: after the first update of a step no token was sampled by the parameters as they are."""
@@ -202,6 +202,7 @@ class Trainer:
         if self._held:
             self._train_held(context)
         else:
+            meter.trains(self._arrived.batches)
             self._stream(self._filler.flush(), context)
             self._update(0, self._arrived, self._version, context)
         self._learner.publish()
@@ -233,7 +234,8 @@ class Trainer:
             self._take_gradient(rows, self._version, context)
 
     def _train_held(self, context: Context) -> None:
-        batches = whitened(self._arrived.batches) if self._whiten else self._arrived.batches
+        batches = self._whitened() if self._whiten else self._arrived.batches
+        self._meter.trains(batches)
         parts = [self._packed(part) for part in cut(batches, self._config.num_minibatches)]
         if scores_first(self._config, self._loss):
             self._score(parts, context)
@@ -244,6 +246,10 @@ class Trainer:
                     self._take_gradient(rows, version, context)
                 self._update(number, parts[number], version, context)
                 version = NO_VERSION
+
+    def _whitened(self) -> list[Batch]:
+        batches = whitened(self._arrived.batches)
+        return batches if self._loss.needs.silent else without_silent(batches)
 
     def _packed(self, batches: list[Batch]) -> Minibatch:
         filler = self._new_filler()

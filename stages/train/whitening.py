@@ -35,6 +35,19 @@ def whitened(batches: Sequence[Batch]) -> list[Batch]:
     return [msgspec.structs.replace(batch, units=_with(batch, parts)) for batch in batches]
 
 
+def without_silent(batches: Sequence[Batch]) -> list[Batch]:
+    """The batches less the units in which no target has an advantage, as ``Pack`` leaves them out where nothing is whitened.
+
+    For losses without a gradient there (``needs.silent``): what is left decides whether there is anything to update, and what
+    counts as trained. Divisors stay.
+    """
+    return [msgspec.structs.replace(batch, units=tuple(filter(_says_something, batch.units))) for batch in batches]
+
+
+def _says_something(unit: Sequence[Segment]) -> bool:
+    return any(np.any(_advantages(segment)[segment.mask]) for segment in unit)
+
+
 def _with(batch: Batch, parts: Iterator[np.ndarray]) -> tuple[tuple[Segment, ...], ...]:
     return tuple(tuple(msgspec.structs.replace(segment, advantages=next(parts)) for segment in unit) for unit in batch.units)
 

@@ -3,10 +3,11 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from graphs.run_folder import RunFolder
-from stages.records import Batch, EpisodeRow, Status, Task
+from stages.records import Batch, EpisodeRow, Segment, Status, Task
 
 
 def test_of_two_runs_that_found_a_folder_empty_one_gets_it(tmp_path: Path) -> None:
@@ -31,11 +32,23 @@ def test_the_row_of_a_step_waits_until_it_can_say_what_became_of_its_tasks_and_i
     with RunFolder(tmp_path / "run") as folder:
         folder.begin("phase")
         folder.outcomes.drawn("prompts", [task, task])
-        folder.reported("trainer", {"step": 1, "skipped": None})
+        folder.reported("trainer", {"step": 1, "skipped": None, "updates": 1})
         folder.reported("other", {"evaluated": 3})
         folder.outcomes.ended("trainer", [batch], None)
-        folder.reported("trainer", {"step": 2, "skipped": None})  # and then it ends, before the step is complete
+        folder.reported("trainer", {"step": 2, "skipped": None, "updates": 1})  # and then it ends, before the step is complete
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [(row.get("step"), row.get("drawn/sums"), row.get("silent/sums")) for row in rows] == [
         (None, None, None), (1, 2, 1), (2, None, None),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("updates", "end"), [(1, "trained"), (0, "update skipped")])
+def test_tasks_of_a_step_are_skipped_where_no_update_was_applied_and_only_there(tmp_path: Path, updates: int, end: str) -> None:
+    segment = Segment(np.array([1, 2]), np.array([False, True]), np.ones(2, np.float32))
+    batch = Batch(0, ((segment,),), 1.0, (EpisodeRow(Status.FINISHED, 1.0, 1, 1, 0.1, source="sums"),))
+    with RunFolder(tmp_path / "run") as folder:
+        folder.begin("phase")
+        folder.outcomes.drawn("prompts", [Task("1", "?", source="sums")])
+        folder.reported("trainer", {"step": 1, "skipped": "no_targets", "updates": updates})
+        folder.outcomes.ended("trainer", [batch], None)
+    assert folder.outcomes.report()["sums"]["ends"] == {end: 1}

@@ -76,8 +76,10 @@ def test_the_gap_is_a_mean_and_a_maximum_over_fresh_tokens_or_nothing():
 def test_tokens_lags_and_groups_without_signal_are_counted():
     """S74: one of two groups carries no signal; goodput is 3 trained of 40 sampled tokens."""
     meter = StepMeter()
-    meter.add(batch(1.0, row(1.0), row(0.0)), lag=1)
-    meter.add(batch(0.0, row(1.0), row(1.0)), lag=0)
+    batches = [batch(1.0, row(1.0), row(0.0)), batch(0.0, row(1.0), row(1.0))]
+    for one, lag in zip(batches, (1, 0), strict=True):
+        meter.add(one, lag)
+    meter.trains(batches)
     meter.updates.append(updated(num_targets=3, reason="exploding"))
     assert flow_metrics(meter)["trained_tokens"] == 0
     meter.updates += [updated(num_targets=3)] * 2

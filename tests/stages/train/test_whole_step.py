@@ -183,6 +183,37 @@ def test_a_resumed_run_goes_over_its_steps_as_one_that_went_on(train, batches, f
         assert [row[name] for row in resumed.rows] == [row[name] for row in straight.rows[2:]]
 
 
+@pytest.mark.parametrize("same", [0.0, 1.0, -0.3])
+def test_a_step_without_signal_once_whitened_is_as_one_without_targets(train, segment, flat, same):
+    """S74, S76: the momentum of the step before moves nothing, and nothing of it counts as trained."""
+    told, silent = group(segment, 0, 1.0, -1.0, 0.5), group(segment, 1, same, same)
+    ran = train([[told], [silent]], whiten=True)
+    assert (flat(ran.published[0]) == flat(ran.published[1])).all()
+    names = ("skipped", "updates", "trained_tokens", "goodput", "no_signal_groups", "microbatches", "loss")
+    assert [ran.rows[1][name] for name in names] == ["no_targets", 0, 0, 0.0, 1.0, 0, None]
+    assert [ran.rows[0][name] for name in names[:5]] == [None, 1, 12, 1.0, 0.0]
+
+
+def test_a_minibatch_and_a_segment_without_signal_once_whitened_are_no_targets(train, segment):
+    """The mean of the step is 0.25, which is what one segment of A and all of B have."""
+    step = [group(segment, 0, 1.25, -0.75, 0.25), group(segment, 1, 0.25, 0.25)]
+    (row,) = train([step], whiten=True, num_minibatches=2).rows
+    assert (row["updates"], row["skipped_no_targets"]) == (1, 1)
+    assert (row["trained_tokens"], row["goodput"], row["no_signal_groups"]) == (8, 8 / 20, 0.5)
+
+
+def test_a_loss_with_a_gradient_of_silent_targets_trains_them_once_whitened(train, segment):
+    (row,) = train([[group(segment, 0, 1.0, 1.0)]], loss=PolicyLoss(entropy_coefficient=0.1), whiten=True).rows
+    assert (row["updates"], row["trained_tokens"], row["no_signal_groups"]) == (1, 8, 1.0)
+
+
+def group(segment: Any, birth: int, *advantages: float) -> Any:
+    """A batch of a segment of four targets for each advantage."""
+    random = np.random.default_rng(birth)
+    made = [msgspec.structs.replace(segment(random), advantages=np.full(6, each, np.float32)) for each in advantages]
+    return make_batch(birth, [(one,) for one in made], episodes=(EpisodeRow(Status.FINISHED, 1.0, 4, 1, 0.1),) * len(made))
+
+
 def test_nothing_compiles_after_a_trainer_has_opened_whatever_it_does(trainer, batches, tiny):
     """S91: several updates, an old policy's pass, published casts, a schedule, an average, state in the host's memory."""
     compiled: list[str] = []
