@@ -89,7 +89,7 @@ def ppo(config: RlConfig) -> RlConfig:
         advantages=AdvantagesConfig(rule="gae", gae_lambda=0.95, whiten=True),
         loss=PolicyLoss(against="proximal", correction="truncated", value_coefficient=0.5, value_clip=0.2),
         critic=config.critic or CriticConfig(),
-        trainer=config.trainer.model_copy(update={"num_epochs": 2, "num_minibatches": 4}),
+        trainer=config.trainer.model_copy(update={"num_epochs": 2, "num_minibatches": min(4, config.groups_per_step)}),
     )
 
 

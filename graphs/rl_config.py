@@ -25,7 +25,7 @@ class RlConfig(ToolPoolsConfig):
     groups_per_step: int = Field(default=16, ge=1)
     """Groups, and so tasks, in a step."""
     group_size: int = Field(default=8, ge=1)
-    """Episodes of each task."""
+    """Episodes of each task; 2 or more where the advantages compare them, and more than their k."""
     max_lag: int = Field(default=0, ge=0)
     """Most versions between the dispatch of an episode and the step that trains it. 0 is strictly on-policy."""
     late: Literal["wait", "drop"] = "wait"
@@ -98,6 +98,25 @@ class RlConfig(ToolPoolsConfig):
                 f"expected rule=gae with value_coefficient={self.loss.value_coefficient}, got {rule.rule}, in advantages: no "
                 "other gives the critic its returns; set either"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _can_learn(self) -> Self:
+        rule, least, minibatches = self.advantages, self.advantages.min_group_size, self.trainer.num_minibatches
+        faults: list[str] = []
+        if self.group_size < least:
+            own = f"rule={rule.rule}" + f" and k={rule.k}" * (rule.rule == "pass_at_k") + " and a baseline" * rule.baseline
+            faults.append(
+                f"expected a group_size of at least {least} with {own} of the advantages, which are all 0 in a smaller group; "
+                f"got {self.group_size}; raise group_size" + " or lower k" * (rule.rule == "pass_at_k")
+            )
+        if minibatches > self.groups_per_step:
+            faults.append(
+                f"expected trainer.num_minibatches of at most groups_per_step={self.groups_per_step}, a minibatch being made "
+                f"of whole groups; got {minibatches}; lower the one or raise the other"
+            )
+        if faults:
+            raise ValueError("; ".join(faults))
         return self
 
     @property

@@ -19,6 +19,8 @@ _READS: dict[str, frozenset[str]] = {
 }
 """Settings that each rule reads, those that all of them read apart."""
 _READ_BY_ALL = frozenset({"rule", "overlong", "whiten"})
+_RELATIVE = frozenset({"grpo", "rloo", "turns"})
+"""Rules that compare the members of a group, beside ``pass_at_k``, and ``reinforce_pp`` with its baseline."""
 
 
 class AdvantagesConfig(BaseModel):
@@ -66,6 +68,13 @@ class AdvantagesConfig(BaseModel):
                 f"in advantages; leave them at {', '.join(f'{n}={fields[n].default}' for n in unread)}, or change the rule"
             )
         return self
+
+    @property
+    def min_group_size(self) -> int:
+        """Fewest members of a group in which one can have an advantage; in a smaller one all are 0, whatever the rewards."""
+        if self.rule == "pass_at_k":
+            return self.k + 1
+        return 2 if self.rule in _RELATIVE or self.baseline else 1
 
     @property
     def needs_reference(self) -> bool:

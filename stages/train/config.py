@@ -48,7 +48,8 @@ class TrainerConfig(BaseModel):
     num_epochs: int = Field(default=1, ge=1)
     """Passes over the groups of a step. Above 1 a step is held until its last group is there, as with ``num_minibatches``."""
     num_minibatches: int = Field(default=1, ge=1)
-    """Updates in a pass, each on a share of the groups, consecutive by birth; no more than the step has groups."""
+    """Updates in a pass, each on a share of the groups, consecutive by birth; as many as the step has groups, if those are
+    fewer."""
     seed: int = Field(default=0, ge=0, lt=2**31)
     """Decides the order of the minibatches in each pass, together with step and pass."""
     max_grad_norm_skip: float | None = Field(default=None, gt=0.0)

@@ -18,13 +18,14 @@ from graphs.dpo import DpoConfig, dpo
 from graphs.parts import Parts
 from graphs.rl import rl
 from graphs.rl_config import RlConfig
-from graphs.scoring_config import CriticConfig, ReferenceConfig
+from graphs.scoring_config import CriticConfig, ReferenceConfig, TeacherConfig
 from graphs.teacher import Teacher
 from stages.advantages.config import AdvantagesConfig
+from stages.advantages.credit import credit
 from stages.advantages.stage import Advantages
 from stages.batches.stage import Pack, PackConfig
 from stages.losses.policy import PolicyLoss
-from stages.records import Episode
+from stages.records import Episode, Status, Task
 from stages.tasks.arithmetic import ArithmeticConfig, preferences
 from stages.tasks.mixture import Mixture
 from stages.tasks.source import Tasks
@@ -117,6 +118,54 @@ def test_an_algorithm_is_the_graph_with_stages_swapped(config, parts):
 def test_models_that_are_asked_and_not_read_or_read_and_not_asked_are_refused(settings, told):
     with pytest.raises(ValueError, match=told):
         RlConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("advantages", "least", "told"),
+    [
+        (AdvantagesConfig(), 2, "rule=grpo of"),
+        (AdvantagesConfig(rule="rloo"), 2, "rule=rloo of"),
+        (AdvantagesConfig(rule="turns"), 2, "rule=turns of"),
+        (AdvantagesConfig(rule="reinforce_pp", baseline=True), 2, "rule=reinforce_pp and a baseline of"),
+        (AdvantagesConfig(rule="pass_at_k", k=1), 2, "rule=pass_at_k and k=1 of"),
+        (AdvantagesConfig(rule="pass_at_k", k=4), 5, "rule=pass_at_k and k=4 of"),
+        (AdvantagesConfig(rule="reinforce_pp"), 1, ""),
+        (AdvantagesConfig(rule="gae"), 1, ""),
+        (AdvantagesConfig(rule="distill"), 1, ""),
+    ],
+)
+def test_a_group_too_small_for_any_advantage_is_refused_and_no_other(advantages, least, told):
+    """By what the rule gives to rewards that differ: nothing to one member less, and something to as many as are asked for."""
+    asks = {"critic": CriticConfig() if advantages.needs_critic else None}
+    asks |= {"teacher": TeacherConfig() if advantages.needs_teacher else None}
+    assert RlConfig(advantages=advantages, group_size=least, **asks).advantages.min_group_size == least
+    if least > 1:
+        with pytest.raises(ValueError, match=f"group_size of at least {least} with {told} .* got {least - 1}; raise"):
+            RlConfig(advantages=advantages, group_size=least - 1)
+        smaller, enough = (says_something(size, advantages) for size in (least - 1, least))
+        assert (smaller, enough) == (False, True)
+
+
+def says_something(size: int, advantages: AdvantagesConfig) -> bool:
+    """Whether any of ``size`` members with rewards 0, 0, ... and 1 has an advantage."""
+    mask = np.array([False, True])
+    episodes = [
+        Episode(
+            Task("1", "?"), 0, member, 0, np.array([1, 2], np.int32), mask, np.where(mask, -0.5, np.nan).astype(np.float32),
+            np.where(mask, 0, -1).astype(np.int32), (), (), Status.FINISHED, reward=float(member == size - 1),
+        )
+        for member in range(size)
+    ]  # fmt: skip
+    return any(given.any() for given in credit(episodes, np.ones(size, bool), advantages).advantages)
+
+
+def test_more_minibatches_than_groups_are_refused_and_ppo_has_no_more():
+    trainer = RlConfig().trainer.model_copy(update={"num_minibatches": 3})
+    with pytest.raises(ValueError, match=r"num_minibatches of at most groups_per_step=2, .* got 3; lower the one"):
+        RlConfig(trainer=trainer, groups_per_step=2)
+    assert RlConfig(trainer=trainer, groups_per_step=3).trainer.num_minibatches == 3
+    counts = [ALGORITHMS["ppo"].change(RlConfig(groups_per_step=groups)).trainer.num_minibatches for groups in (1, 3, 16)]
+    assert counts == [1, 3, 4]
 
 
 def test_the_command_line_starts_from_an_algorithm():
