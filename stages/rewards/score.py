@@ -6,7 +6,8 @@ What a number must be, and whose failure it is when there is none, is decided he
 import asyncio
 import functools
 import math
-from collections.abc import Generator
+import sys
+from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -36,7 +37,8 @@ class Score:
         self.error: str | None = None
         self._parts = dict(episode.parts)  # what the environment scored stays beside it
         self._weighted: list[float] = []
-        self._turns: np.ndarray | None = None
+        self._reward = 0.0
+        self._turns: list[float] | None = None
         self._secrets = Uses({})
 
     @property
@@ -56,22 +58,29 @@ class Score:
         """Add a part.
 
         Raises:
-            ValueError: it is not one finite number.
+            ValueError: it is not one finite number, or with it the reward is none.
         """
-        self._parts[name] = number = checked_number(value, "for one episode")
-        self._weighted.append(weight * number)
+        number = checked_number(value, "for one episode")
+        self._take(name, number, weight * number)
 
     def add_turns(self, name: str, weight: float, values: object) -> None:
         """Add a part that is the sum of one number for each turn.
 
         Raises:
-            ValueError: they are not one finite number for each turn.
+            ValueError: they are not one finite number for each turn, or with them the reward is none.
         """
         given = checked_list(values, len(self.episode.turns), "turns")
-        numbers = np.array([checked_number(value, "for each turn") for value in given])
-        self._parts[name] = total = math.fsum(numbers)
-        self._weighted.append(weight * total)
-        self._turns = weight * numbers + (0.0 if self._turns is None else self._turns)
+        numbers = [checked_number(value, "for each turn") for value in given]
+        before = [0.0] * len(numbers) if self._turns is None else self._turns
+        turns = [finite_sum((former, weight * number)) for former, number in zip(before, numbers, strict=True)]
+        total = finite_sum(numbers)
+        self._take(name, total, weight * total)
+        self._turns = turns
+
+    def _take(self, name: str, number: float, weighted: float) -> None:
+        self._reward = finite_sum((*self._weighted, weighted))
+        self._weighted.append(weighted)
+        self._parts[name] = number
 
     def fail(self, name: str, problem: str) -> None:
         """The function of a name gave no reward: the member has none."""
@@ -85,8 +94,8 @@ class Score:
             return msgspec.structs.replace(
                 self.episode, status=Status.ENVIRONMENT_ERROR, error=self.error, reward=None, parts=self._parts
             )
-        turns = None if self._turns is None else tuple(self._turns.tolist())
-        return msgspec.structs.replace(self.episode, reward=math.fsum(self._weighted), parts=self._parts, turn_rewards=turns)
+        turns = None if self._turns is None else tuple(self._turns)
+        return msgspec.structs.replace(self.episode, reward=self._reward, parts=self._parts, turn_rewards=turns)
 
     def failing(self, name: str) -> AbstractContextManager[None]:
         """A block whose failure is this member's alone; see ``failing``."""
@@ -124,9 +133,29 @@ def checked_number(value: object, what: str) -> float:
         ValueError: it is none.
     """
     # A list or an array is refused even if it holds one number: broadcasting it over the group would hide the mistake.
-    if not isinstance(value, int | float | np.number | np.bool_) or not math.isfinite(value):
+    real = isinstance(value, int | float | np.integer | np.floating | np.bool_) and not isinstance(value, np.timedelta64)
+    if not real or not math.isfinite(value):
         raise ValueError(f"expected one finite number {what}, got {_shown(value)}")
     return float(value)
+
+
+def finite_sum(numbers: Iterable[float]) -> float:
+    """Their sum, rounded once.
+
+    Raises:
+        ValueError: no float holds it, or a part of it.
+    """
+    numbers = list(numbers)
+    try:
+        total = math.fsum(numbers)
+    except OverflowError:
+        total = math.inf
+    if not math.isfinite(total):
+        raise ValueError(
+            f"expected a reward of at most {sys.float_info.max:.2g} from weights times values, got {_shown(numbers)} to add; "
+            "give smaller numbers or weights"
+        )
+    return total
 
 
 def checked_list(values: Any, length: int, what: str) -> list[Any]:

@@ -78,6 +78,9 @@ def test_the_reward_is_the_weighted_sum_of_its_parts():
         ("1", "str '1'"),
         ([1.0], "list [1.0]"),
         (np.array([1.0]), "ndarray array([1.])"),
+        (np.complex64(1), "complex64 np.complex64(1+0j)"),
+        (np.timedelta64(1), "timedelta64 np.timedelta64(1)"),
+        (1j, "complex 1j"),
     ],
 )
 def test_what_is_no_number_fails_that_member_alone(value, shown):
@@ -226,6 +229,40 @@ def test_another_number_of_rewards_than_of_turns_fails_that_member():
     group = score(stage, of_two_turns(0, 1.0, 1.0), of_two_turns(1, 1.0, 1.0))
     assert [e.reward for e in group.episodes] == [2.0, None]
     assert group.episodes[1].error == "reward 'turns': ValueError: expected 2 numbers for 2 turns, got 1: list [1.0]"
+
+
+@pytest.mark.parametrize(
+    ("functions", "name"),
+    [
+        ({"big": (lambda e: 1e308, 10.0)}, "big"),
+        ({"one": (lambda e: 1e308, 1.0), "two": (lambda e: 1e308, 1.0)}, "two"),
+        ({"one": (lambda e: -1e308, 1.0), "all": (GroupReward(lambda es: [-1e308 for _ in es]), 1.0)}, "all"),
+        ({"turns": (TurnReward(lambda e: [1e308, 1e308]), 1.0)}, "turns"),
+        ({"turns": (TurnReward(lambda e: [1e308, -1e308]), 10.0)}, "turns"),
+        ({"turns": (TurnReward(lambda e: [1e308, -1e308]), 1.0), "more": (TurnReward(lambda e: [1e308, -1e308]), 1.0)}, "more"),
+    ],
+    ids=["a weight", "two parts", "a group's part", "two turns", "weights of turns", "parts of turns"],
+)
+def test_a_sum_that_no_float_holds_fails_that_member_alone(functions, name):
+    """S66: finite numbers of which the weighted sum is not; the member's, and not the run's, failure."""
+    small = {key: (only_of_the_first(function), weight) for key, (function, weight) in functions.items()}
+    group = score(Rewards(small), of_two_turns(0, 1.0, 1.0), of_two_turns(1, 1.0, 1.0))
+    failed, sound = group.episodes
+    assert (failed.reward, failed.turn_rewards, failed.status) == (None, None, Status.ENVIRONMENT_ERROR)
+    assert failed.error.startswith(f"reward {name!r}: ValueError: expected a reward of at most 1.8e+308 from weights times")
+    assert name not in failed.parts
+    assert (sound.reward, sound.error) == (0.0, None)
+
+
+def only_of_the_first(function):
+    """Zeros for members after the first."""
+    match function:
+        case GroupReward(inner):
+            return GroupReward(lambda es: [value * (e.member == 0) for e, value in zip(es, inner(es), strict=True)])
+        case TurnReward(inner):
+            return TurnReward(lambda e: [value * (e.member == 0) for value in inner(e)])
+        case _:
+            return lambda e: function(e) * (e.member == 0)
 
 
 @pytest.mark.parametrize(
