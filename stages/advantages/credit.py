@@ -6,7 +6,8 @@ reference, and where a number goes among the tokens of an episode.
 Axes: T tokens of an episode.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from stages.advantages.distill import distillation
 from stages.advantages.gae import gae
 from stages.advantages.grpo import group_advantages
 from stages.advantages.kl import kl_estimate
+from stages.advantages.members import single
 from stages.advantages.pass_at_k import pass_at_k
 from stages.advantages.reinforce_pp import returns_to_go
 from stages.advantages.returns import discounted_returns
@@ -52,7 +54,8 @@ def credit(episodes: Sequence[Episode], live: np.ndarray, config: AdvantagesConf
         config: the rule and its settings.
 
     Raises:
-        ValueError: a live member lacks what the rule reads, or has a number there that is not finite.
+        ValueError: a live member lacks what the rule reads or has a number there that is not finite, or float32 does not hold
+            an advantage.
     """
     penalties = tuple(_penalties(episode, config) if alive else None for episode, alive in zip(episodes, live, strict=True))
     return _CREDIT[config.rule](_Members(tuple(episodes), live, penalties), config)
@@ -129,13 +132,13 @@ def _reinforce_pp(members: _Members, config: AdvantagesConfig) -> Credit:
     advantages = members.zeros()
     if config.baseline and members.live.sum() < 2:
         return Credit(advantages)  # nobody to be compared with
-    centred = group_advantages(members.given, members.live, scale=False)
+    centred = group_advantages(members.given, members.live, scale=False) if config.baseline else members.given
     for member, own in enumerate(members.trajectories()):
         for trajectory in own:
             rewards = trajectory.rewards.copy()
-            if config.baseline:
-                rewards[-1] += centred[member] - members.given[member]
-            advantages[member][trajectory.places] = returns_to_go(rewards, config.discount)
+            rewards[-1] += centred[member] - members.given[member]
+            with _whose(members.episodes[member]):
+                advantages[member][trajectory.places] = returns_to_go(rewards, config.discount)
     return Credit(advantages)
 
 
@@ -144,6 +147,9 @@ def _gae(members: _Members, config: AdvantagesConfig) -> Credit:
     lived = [(member, own) for member, all_own in enumerate(members.trajectories()) for own in all_own]
     if not lived:
         return Credit(advantages, returns)
+    for member, own in lived:
+        with _whose(members.episodes[member]):
+            single(own.rewards, "gae", "token")
     critic = "a scoring stage with the critic"
     values = [_read(members.episodes[member], "values", critic)[own.places] for member, own in lived]
     ends = np.concatenate([np.arange(len(own.places)) == len(own.places) - 1 for _, own in lived])
@@ -176,9 +182,9 @@ def _distill(members: _Members, config: AdvantagesConfig) -> Credit:
     for episode, alive, array in zip(members.episodes, members.live, advantages, strict=True):
         if alive:
             mask = _trained(episode)
-            array[mask] = distillation(
-                episode.logprobs[mask], _read(episode, "teacher", "a scoring stage with the teacher")[mask]
-            )
+            teacher = _read(episode, "teacher", "a scoring stage with the teacher")[mask]
+            with _whose(episode):
+                array[mask] = distillation(episode.logprobs[mask], teacher)
     return Credit(advantages)
 
 
@@ -191,6 +197,15 @@ _CREDIT: dict[str, Callable[[_Members, AdvantagesConfig], Credit]] = {
     "turns": _turns,
     "distill": _distill,
 }
+
+
+@contextmanager
+def _whose(episode: Episode) -> Generator[None]:
+    """A block whose rule knows tokens, and not whose they are."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"episode {episode.birth}.{episode.member}: {error}") from None
 
 
 def _trained(episode: Episode) -> np.ndarray:

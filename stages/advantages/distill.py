@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from stages.advantages.members import single
+
 
 def distillation(behaviour: np.ndarray, teacher: np.ndarray) -> np.ndarray:
     """The teacher's log-probability minus the policy's own, at each sampled token.
@@ -16,9 +18,12 @@ def distillation(behaviour: np.ndarray, teacher: np.ndarray) -> np.ndarray:
     Returns:
         float32 [S]
 
+    Raises:
+        ValueError: float32 does not hold one.
+
     Source: Lu and Thinking Machines Lab 2025, "On-Policy Distillation" (the reverse KL as advantage, with a discount of 0);
         Agarwal et al. 2024, "On-Policy Distillation of Language Models" (GKD, arXiv 2306.13649), with reverse KL and only
         on-policy data.
         We differ: GKD differentiates the divergence over the whole vocabulary, here the sampled token stands for it.
     """
-    return (np.asarray(teacher, np.float64) - np.asarray(behaviour, np.float64)).astype(np.float32)
+    return single(np.asarray(teacher, np.float64) - np.asarray(behaviour, np.float64), "distillation", "token")

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from stages.advantages.members import single
+
 MIN_TOKENS = 256
 """Shortest compiled length; longer ones are powers of two, so that a run compiles a handful."""
 
@@ -34,6 +36,9 @@ def gae(
     Returns:
         (advantages, returns), float32 [N]; returns are advantages + values.
 
+    Raises:
+        ValueError: float32 does not hold one.
+
     Source: Schulman et al. 2016, "High-Dimensional Continuous Control Using Generalized Advantage Estimation", equation 16:
         A_t = delta_t + discount * lambda * A_{t+1}, with delta_t = r_t + discount * V_{t+1} - V_t.
         We differ: a cut trajectory is bootstrapped from the value of its last token's context, since nobody asked the critic
@@ -46,9 +51,10 @@ def gae(
     decays = np.where(ends, 0.0, discount * gae_lambda)
     length = max(MIN_TOKENS, 1 << max(0, len(values) - 1).bit_length())
     padding = (0, length - len(values))
-    scanned = _discounted_sums(np.pad(deltas.astype(np.float32), padding), np.pad(decays.astype(np.float32), padding))
-    advantages = np.asarray(scanned)[: len(values)]
-    return advantages, advantages + values
+    deltas = single(deltas, "gae", "token")
+    scanned = _discounted_sums(np.pad(deltas, padding), np.pad(decays.astype(np.float32), padding))
+    advantages = single(np.asarray(scanned)[: len(values)], "gae", "token")
+    return advantages, single(advantages.astype(np.float64) + values, "gae", "token")
 
 
 @jax.jit

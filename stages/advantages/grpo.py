@@ -5,7 +5,7 @@ There is no other way to call it: statistics cannot cross groups, whatever their
 
 import numpy as np
 
-from stages.advantages.members import is_constant, live_rewards, placed
+from stages.advantages.members import in_units, is_constant, live_rewards, out_of_units, placed
 
 
 def group_advantages(rewards: np.ndarray, live: np.ndarray, scale: bool = True, magnitude: float = 0.0) -> np.ndarray:
@@ -24,7 +24,7 @@ def group_advantages(rewards: np.ndarray, live: np.ndarray, scale: bool = True, 
         float32 [n]; 0 where not live.
 
     Raises:
-        ValueError: shapes differ, or a live reward is not finite.
+        ValueError: shapes differ, a live reward is not finite, or float32 does not hold an advantage.
 
     Source: Shao et al. 2024, "DeepSeekMath", section 4.1.2 (outcome supervision), equation for A_i.
         We differ: the population deviation (the paper leaves it open; several implementations take the sample deviation, NaN
@@ -33,6 +33,7 @@ def group_advantages(rewards: np.ndarray, live: np.ndarray, scale: bool = True, 
     """
     members = live_rewards(rewards, live, "group_advantages")
     if is_constant(members, magnitude):
-        return placed(np.zeros_like(members), live)
+        return np.zeros(len(live), np.float32)
+    members, exponent = in_units(members)
     centred = members - members.mean()
-    return placed(centred / members.std() if scale else centred, live)
+    return placed(centred / members.std() if scale else out_of_units(centred, exponent), live, "group_advantages")

@@ -1,5 +1,8 @@
 """What every rule over the members of a group shares: which rewards are looked at, and when they are one and the same. Pure.
 
+An advantage is finite, whatever finite rewards it was made from: statistics are over numbers of about 1 (``in_units``), so that
+none of them overflows or vanishes, and one that float32 does not hold is an error (``single``).
+
 Not a rule: those have files of their own beside this one and call it first.
 """
 
@@ -45,11 +48,55 @@ def is_constant(values: np.ndarray, magnitude: float = 0.0) -> bool:
     """
     if values.size < 2:
         return True
-    return bool(np.ptp(values) <= CONSTANT_TOLERANCE * max(float(np.abs(values).max()), magnitude))
+    units, exponent = in_units(values)
+    largest = max(float(np.abs(units).max()), float(out_of_units(np.float64(magnitude), -exponent)))
+    return bool(np.ptp(units) <= CONSTANT_TOLERANCE * largest)
 
 
-def placed(values: np.ndarray, live: np.ndarray) -> np.ndarray:
-    """Values of the live members in the places of all, float32 [n]; 0 where not live."""
-    placed = np.zeros(len(live), dtype=np.float32)
+def in_units(values: np.ndarray) -> tuple[np.ndarray, int]:
+    """Values over a power of 2, and its exponent: the largest magnitude is from 0.5 to 1. Nothing is rounded.
+
+    Args:
+        values: float64 [n], finite, at least one.
+    """
+    exponent = int(np.frexp(np.abs(values).max())[1])
+    return np.ldexp(values, -exponent), exponent
+
+
+def out_of_units(values: np.ndarray | np.float64, exponent: int) -> np.ndarray:
+    """Back again; infinite where float64 does not hold it."""
+    with np.errstate(over="ignore"):
+        return np.ldexp(values, exponent)
+
+
+def single(values: np.ndarray, rule: str, place: str) -> np.ndarray:
+    """Values as float32; those that are too small for it are 0.
+
+    Args:
+        values: float [n].
+        rule: whose they are, for error messages.
+        place: what n counts.
+
+    Raises:
+        ValueError: float32 does not hold one.
+    """
+    with np.errstate(over="ignore"):
+        cast = np.asarray(values).astype(np.float32)
+    if not np.isfinite(cast).all():
+        at = int(np.flatnonzero(~np.isfinite(cast))[0])
+        raise ValueError(
+            f"{rule}: expected advantages and returns of at most {np.finfo(np.float32).max:.2g}, which float32 holds, got "
+            f"{float(values[at]):.3g} at {place} {at}; make the rewards smaller, or take a rule that scales them"
+        )
+    return cast
+
+
+def placed(values: np.ndarray, live: np.ndarray, rule: str) -> np.ndarray:
+    """Values of the live members in the places of all, float32 [n]; 0 where not live.
+
+    Raises:
+        ValueError: see ``single``.
+    """
+    placed = np.zeros(len(live), dtype=np.float64)
     placed[live] = values
-    return placed
+    return single(placed, rule, "member")

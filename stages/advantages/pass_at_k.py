@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from stages.advantages.members import is_constant, live_rewards, placed
+from stages.advantages.members import CONSTANT_TOLERANCE, in_units, is_constant, live_rewards, placed
 
 
 def pass_at_k(rewards: np.ndarray, live: np.ndarray, k: int, magnitude: float = 0.0) -> np.ndarray:
@@ -12,7 +12,7 @@ def pass_at_k(rewards: np.ndarray, live: np.ndarray, k: int, magnitude: float = 
 
     Every k-subset of the live members is one vote; its reward is its best member's. With ``k=1`` it is ``group_advantages``.
     All zeros where no two subsets differ: up to k live members, a constant group, and one in which every k members hold a best
-    one (all up to the rounding of float32).
+    one (all up to the rounding of float32); and where so few do that their deviation is below that rounding.
 
     Args:
         rewards: float [n]; entries of members that are not live are ignored and may be NaN.
@@ -36,20 +36,22 @@ def pass_at_k(rewards: np.ndarray, live: np.ndarray, k: int, magnitude: float = 
     if k < 1:
         raise ValueError(f"pass_at_k: expected k of at least 1, got {k}; k=1 is the mean reward")
     members = live_rewards(rewards, live, "pass_at_k")
-    zeros = placed(np.zeros_like(members), live)
+    zeros = np.zeros(len(live), np.float32)
     if members.size <= k or is_constant(members, magnitude):
         return zeros
     order = np.argsort(members, kind="stable")
-    ranked = members[order]
     # The k - 1 smallest are never the best of k.
-    if is_constant(ranked[k - 1 :], max(magnitude, float(np.abs(members).max()))):
+    if is_constant(members[order][k - 1 :], max(magnitude, float(np.abs(members).max()))):
         return zeros
+    ranked, _ = in_units(members[order])
     shares = _shares_of_best(members.size, k)
     mean = shares @ ranked
     deviation = math.sqrt(shares @ (ranked - mean) ** 2)
+    if deviation <= CONSTANT_TOLERANCE:  # where hardly a subset differs, only rounding would be left over it
+        return zeros
     advantages = np.empty_like(members)
     advantages[order] = (_means_with(ranked, k) - mean) / deviation
-    return placed(advantages, live)
+    return placed(advantages, live, "pass_at_k")
 
 
 def _shares_of_best(n: int, k: int) -> np.ndarray:

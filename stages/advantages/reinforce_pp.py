@@ -6,7 +6,7 @@ alone knows all tokens of a step.
 
 import numpy as np
 
-from stages.advantages.members import is_constant
+from stages.advantages.members import in_units, is_constant, single
 from stages.advantages.returns import discounted_returns
 
 
@@ -20,11 +20,14 @@ def returns_to_go(rewards: np.ndarray, discount: float = 1.0) -> np.ndarray:
     Returns:
         float32 [S]
 
+    Raises:
+        ValueError: float32 does not hold one.
+
     Source: Hu et al. 2025, "REINFORCE++" (arXiv 2501.03262), the advantage r(x, y) - beta * sum of KL(i) from t on, which is
         this with ``discount=1``, the outcome at the last token and k1 as KL.
         We differ: a penalty at token t counts at t and before, as in the equation, where some implementations shift it by one.
     """
-    return discounted_returns(rewards, discount).astype(np.float32)
+    return single(discounted_returns(rewards, discount), "returns_to_go", "token")
 
 
 def whiten(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -55,5 +58,6 @@ def whiten(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
         raise ValueError("whiten: expected finite values in the mask, got NaN or infinity; leave such tokens out of the mask")
     white = np.zeros(values.shape, np.float32)
     if not is_constant(chosen):
-        white[mask] = (chosen - chosen.mean()) / chosen.std()
+        units, _ = in_units(chosen)
+        white[mask] = (units - units.mean()) / units.std()
     return white

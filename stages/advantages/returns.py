@@ -4,7 +4,7 @@ import numpy as np
 
 
 def discounted_returns(rewards: np.ndarray, discount: float) -> np.ndarray:
-    """G_t = r_t + discount * G_{t+1}, float64 [S].
+    """G_t = r_t + discount * G_{t+1}, float64 [S]; not finite where float64 does not hold it.
 
     Args:
         rewards: float [S], in order.
@@ -12,9 +12,10 @@ def discounted_returns(rewards: np.ndarray, discount: float) -> np.ndarray:
     """
     rewards = np.asarray(rewards, np.float64)
     if discount == 1.0:
-        return np.cumsum(rewards[::-1])[::-1]
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.cumsum(rewards[::-1])[::-1]
     returns, later = np.empty_like(rewards), 0.0
     for place in range(len(rewards) - 1, -1, -1):
-        later = rewards[place] + discount * later
+        later = float(rewards[place]) + discount * later
         returns[place] = later
     return returns

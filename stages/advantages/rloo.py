@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from stages.advantages.members import is_constant, live_rewards, placed
+from stages.advantages.members import in_units, is_constant, live_rewards, out_of_units, placed
 
 
 def leave_one_out(rewards: np.ndarray, live: np.ndarray, magnitude: float = 0.0) -> np.ndarray:
@@ -20,7 +20,7 @@ def leave_one_out(rewards: np.ndarray, live: np.ndarray, magnitude: float = 0.0)
         float32 [n]; 0 where not live.
 
     Raises:
-        ValueError: shapes differ, or a live reward is not finite.
+        ValueError: shapes differ, a live reward is not finite, or float32 does not hold an advantage.
 
     Source: Ahmadian et al. 2024, "Back to Basics: Revisiting REINFORCE-Style Optimization for Learning from Human Feedback in
         LLMs" (arXiv 2402.14740), the RLOO estimator of section 2.
@@ -30,5 +30,7 @@ def leave_one_out(rewards: np.ndarray, live: np.ndarray, magnitude: float = 0.0)
     """
     members = live_rewards(rewards, live, "leave_one_out")
     if is_constant(members, magnitude):
-        return placed(np.zeros_like(members), live)
-    return placed((members - members.mean()) * (members.size / (members.size - 1)), live)
+        return np.zeros(len(live), np.float32)
+    members, exponent = in_units(members)
+    against_others = (members - members.mean()) * (members.size / (members.size - 1))
+    return placed(out_of_units(against_others, exponent), live, "leave_one_out")

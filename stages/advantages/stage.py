@@ -28,7 +28,7 @@ class Advantages:
         """Fill ``Group.advantages`` and ``live``, and ``returns`` where there is a critic; members that are not live get 0.
 
         Raises:
-            ValueError: a live member lacks what the rule reads.
+            ValueError: see ``credit``.
         """
         live = np.array([is_live(episode, self._config) for episode in group.episodes], dtype=bool)
         given = credit(group.episodes, live, self._config)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stages.advantages.members import is_constant
+from stages.advantages.members import in_units, is_constant, out_of_units, single
 
 
 def turn_advantages(
@@ -27,7 +27,8 @@ def turn_advantages(
         float32 [turns of the member] for each member; 0 where not live.
 
     Raises:
-        ValueError: numbers of members differ, or a live member has no turn or one whose return is not finite.
+        ValueError: numbers of members differ, a live member has no turn or one whose return is not finite, or float32 does not
+            hold an advantage.
 
     Source: Feng et al. 2025, "Group-in-Group Policy Optimization" (arXiv 2505.10978), equation of the discounted return of a
         step; Zeng et al. 2025, "Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Credit Assignment" (arXiv
@@ -50,9 +51,13 @@ def turn_advantages(
     zeros = tuple(np.zeros(len(member), np.float32) for member in returns)
     if len(chosen) < 2 or is_constant(np.concatenate(chosen), magnitude):
         return zeros
+    units, exponent = in_units(np.concatenate(chosen))
+    chosen = np.split(units, np.cumsum([member.size for member in chosen])[:-1])
     mean = np.mean([member.mean() for member in chosen])
-    deviation = np.sqrt(np.mean([((member - mean) ** 2).mean() for member in chosen])) if scale else 1.0
+    deviation = np.sqrt(np.mean([((member - mean) ** 2).mean() for member in chosen]))
+    better = [(member - mean) / deviation if scale else out_of_units(member - mean, exponent) for member in chosen]
+    places = {int(member): place for place, member in enumerate(np.flatnonzero(live))}
     return tuple(
-        ((np.asarray(member, np.float64) - mean) / deviation).astype(np.float32) if alive else nothing
-        for member, alive, nothing in zip(returns, live, zeros, strict=True)
+        single(better[places[member]], f"turn_advantages, member {member}", "turn") if member in places else nothing
+        for member, nothing in enumerate(zeros)
     )

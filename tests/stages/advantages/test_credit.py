@@ -163,6 +163,21 @@ def test_a_rule_without_what_it_reads_says_which_stage_is_missing(config, name):
         credited(config, broken)
 
 
+@pytest.mark.parametrize(
+    ("config", "fields", "told"),
+    [
+        (AdvantagesConfig(scale=False), {}, "group_advantages: .* at member 1"),
+        (AdvantagesConfig(rule="rloo"), {}, "leave_one_out: .* at member 1"),
+        (AdvantagesConfig(rule="turns", scale=False), {}, "turn_advantages, member 1: .* at turn 0"),
+        (AdvantagesConfig(rule="reinforce_pp"), {}, "episode 3.1: returns_to_go: .* at token 0"),
+        (AdvantagesConfig(rule="gae"), {"values": np.zeros(5, np.float32)}, "episode 3.1: gae: .* at token 2"),
+    ],
+)
+def test_an_advantage_that_float32_does_not_hold_is_refused_with_member_and_rule(config, fields, told):
+    with pytest.raises(ValueError, match=f"{told}; make the rewards smaller"):
+        credited(config, *(episode(6e38 * (member == 1), member=member, **fields) for member in range(3)))
+
+
 def test_settings_that_the_rule_does_not_read_are_refused():
     with pytest.raises(ValidationError, match=r"expected settings that rule=rloo reads, got scale=False, k=2, in advantages"):
         AdvantagesConfig(rule="rloo", scale=False, k=2)
