@@ -47,6 +47,7 @@ from stages.models.lora import trained
 from stages.rollout.verify import verify_sync
 from stages.tools.audit import AUDIT_FILE, used_credentials
 from stages.tools.credentials import revoke
+from stages.train.stop import stop_in
 
 USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a typed dataflow graph
 
@@ -377,8 +378,11 @@ def _refuse(text: str) -> NoReturn:
 
 
 def _fail(error: BaseException, status: int = 1) -> NoReturn:
-    """A run that failed: the line that says so, then where the stage's own error came from."""
+    """A run that failed: where the error of the stage came from, then the line that says so. One that was stopped: the line."""
     console = Console(stderr=True, soft_wrap=True)
+    if (stop := stop_in(error)) is not None:
+        console.print(f"headrace: stopped: {stop}", highlight=False, markup=False)
+        raise SystemExit(status)
     cause = error.__cause__ or (None if isinstance(error, FlowError | Interrupted) else error)
     if cause is not None:
         console.print("".join(traceback.format_exception(cause)).rstrip(), highlight=False, markup=False)

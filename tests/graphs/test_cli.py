@@ -9,6 +9,7 @@ from graphs.cli import main
 
 BROKEN = """
 from flow import Context, Graph
+from stages.train.gate import GateClosed
 
 async def length(text: str, context: Context) -> int:
     return len(text)
@@ -36,6 +37,14 @@ def failing() -> Graph:
     loud = graph.stage("loud", fall)
     kept = graph.sink("kept", keep)
     words >> loud >> kept
+    return graph
+
+def close(text: str, context: Context) -> None:
+    raise GateClosed("expected a reward; got none at step 1; widen it")
+
+def stopping() -> Graph:
+    graph = Graph("words")
+    graph.source("words", ["a", "bc"]) >> graph.sink("kept", close)
     return graph
 
 def fine() -> Graph:
@@ -167,3 +176,14 @@ def test_a_failed_run_exits_with_1_and_its_summary_says_why(own: Path, capsys: p
     assert summary["status"] == "failed"
     assert "stage 'loud' failed at item 0" in summary["error"]
     assert summary["stages"]["loud"]["failures"] == {"OSError": ["OSError: the server is gone"]}
+
+
+def test_a_run_that_its_settings_stop_says_one_line_and_exits_with_1(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A gate that closes is no crash: no traceback, no item of a stage."""
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "own.py:stopping", "--options.name", "stopped"])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "headrace: stopped: expected a reward; got none at step 1; widen it\n"
+    summary = json.loads((own / "runs" / "stopped" / "summary.json").read_text())
+    assert summary["status"] == "stopped"
+    assert summary["error"] == "GateClosed: expected a reward; got none at step 1; widen it"
