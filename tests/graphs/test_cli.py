@@ -108,7 +108,28 @@ def test_an_unknown_key_is_answered_with_the_nearest(capsys: pytest.CaptureFixtu
 
 
 def test_a_value_out_of_range_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "greater than or equal to 1" in refused(capsys, "run", "calculator", "--rl.steps", "0")
+    text = refused(capsys, "run", "calculator", "--rl.steps", "0", "--rl.trainer.num-epochs", "0")
+    assert text == "headrace: rl.trainer.num-epochs: input should be greater than or equal to 1, got 0\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("--algorithm", "cispo", "--rl.loss.dual-clip", "3"), "rl.loss: expected no dual_clip with objective='cispo'"),
+        (("--algorithm", "ppo", "rl.critic:none"), "end the command line with rl.critic:critic-config, or change"),
+        (("rl.reference:reference-config",), "end the command line with rl.reference:none, or change"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_told_in_one_sentence(
+    capsys: pytest.CaptureFixture[str], given: tuple[str, ...], told: str
+) -> None:
+    """With the path of the setting and what to type, and without the words of the library that checks them."""
+    text = refused(capsys, "check", "calculator", *given)
+    assert told in text
+    assert text.startswith("headrace: rl")
+    assert "input_value" not in text
+    assert "errors.pydantic.dev" not in text
+    assert text.count("\n") == 1
 
 
 def test_a_broken_row_is_told_with_its_number_and_nothing_is_written(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
