@@ -214,7 +214,7 @@ def warning(row: StepRow, no_signal_above: float) -> str | None:
         return f"{share} skipped: {row['skipped']}{kept}"
     share = row["no_signal_groups"]
     if isinstance(share, float) and share > no_signal_above:
-        return f"{share:.0%} of the groups carry no signal: all their members have one reward"
+        return f"{share:.0%} of the groups carry no signal: no token of them has an advantage"
     return None
 
 
