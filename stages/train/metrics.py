@@ -131,7 +131,8 @@ def flow_metrics(meter: StepMeter) -> StepRow:
     """Tokens, lag and signal of a step.
 
     ``trained_tokens`` had a gradient in an update that was applied; ``goodput`` is their share of the sampled ones, so tokens
-    of failed, silent and stale members lower it. ``no_signal_groups`` is the share of groups without any advantage.
+    of failed, silent and stale members lower it. ``no_signal_groups`` is the share of groups without any advantage. Both are of
+    what reached the trainer: a group that was filtered before is in neither (``stages.outcomes`` counts it).
     """
     sampled = sum(row.num_sampled for row in meter.episodes)
     trained = meter.num_trained
