@@ -104,7 +104,10 @@ def evaluation_of(entry: Entry, config: Any, run: Path) -> Program:
 
 def _with_checkpoint(program: Program, run: Path) -> Program:
     if not complete_steps(run / "checkpoints"):
-        raise LookupError(f"expected a complete checkpoint in '{run / 'checkpoints'}', got none; the run saved nothing")
+        raise LookupError(
+            f"expected a complete checkpoint in '{run / 'checkpoints'}', got none; a run saves when its training ends, or is "
+            "interrupted after a step, and its warm start not at all: let it get there, or run it again"
+        )
     assert program.parts is not None, "every ready program has parts"
     parts = dataclasses.replace(program.parts, load=functools.partial(_load, program.parts, run / "checkpoints"))
     return dataclasses.replace(program, parts=parts)

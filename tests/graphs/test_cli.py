@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from graphs.calculator import CalculatorConfig
 from graphs.cli import main
 
 BROKEN = """
@@ -161,6 +162,16 @@ def test_a_used_run_name_is_refused(own: Path, capsys: pytest.CaptureFixture[str
 
 def test_a_run_that_is_not_there_cannot_be_evaluated(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "config.json" in refused(capsys, "eval", "runs/none")
+
+
+def test_a_run_that_was_interrupted_in_its_warm_start_is_said_to_have_saved_nothing(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {"program": "calculator", "config": CalculatorConfig().model_dump(mode="json")}
+    (own / "early").mkdir()
+    (own / "early" / "config.json").write_text(json.dumps(config))
+    assert "its warm start not at all: let it get there, or run it again" in refused(capsys, "eval", "early")
+    assert [path.name for path in (own / "early").iterdir()] == ["config.json"]
 
 
 def test_parts_that_do_not_fit_each_other_are_refused(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
