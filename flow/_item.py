@@ -1,7 +1,7 @@
 """Items: what stages return, what a barrier hands on, and what the engine keeps about each value that travels."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
 T = TypeVar("T")
@@ -17,9 +17,15 @@ class Many(Generic[T_co]):
 
 @dataclass(frozen=True)
 class Filtered:
-    """Returned by a stage that drops the item on purpose. The reason is counted; a group's ticket goes back."""
+    """Returned by a stage that drops the item on purpose. The reason is counted; a group's ticket goes back.
+
+    Attributes:
+        reason: one of few words: outcomes are counted by it.
+        detail: one line for people, of why and what to do; told where the stage filters so much that the run ends.
+    """
 
     reason: str
+    detail: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)

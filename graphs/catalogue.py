@@ -40,6 +40,10 @@ class Entry:
     default: BaseModel | None = None
 
 
+_OBJECTIVES = ("sft", "dpo")
+"""Programs that are asked for as if they were algorithms of reinforcement learning."""
+
+
 def by_name(algorithm: str, config: Any = None) -> Any:
     """Settings of a program with those of an algorithm in place.
 
@@ -49,9 +53,14 @@ def by_name(algorithm: str, config: Any = None) -> Any:
 
     Raises:
         LookupError: there is none of this name.
-        ValueError: the program does no reinforcement learning.
+        ValueError: the program does no reinforcement learning, or has no teacher and the algorithm asks one.
     """
     config = RlProgramConfig() if config is None else config
+    if algorithm in _OBJECTIVES:
+        raise LookupError(
+            f"expected one of {', '.join(ALGORITHMS)}, got '{algorithm}', in --algorithm; it learns from a file and no reward, "
+            f"and is a program of its own: headrace run {algorithm}"
+        )
     if algorithm not in ALGORITHMS:
         near = difflib.get_close_matches(algorithm, ALGORITHMS, 1)
         hint = f"did you mean '{near[0]}'?" if near else "headrace --help lists what each does"
@@ -60,7 +69,13 @@ def by_name(algorithm: str, config: Any = None) -> Any:
         raise ValueError(
             f"expected a program of reinforcement learning, got one with {type(config).__name__}, in --algorithm; leave it out"
         )
-    return config.model_copy(update={"rl": ALGORITHMS[algorithm].change(config.rl)})
+    rl = ALGORITHMS[algorithm].change(config.rl)
+    if rl.teacher is not None and not isinstance(config, RlProgramConfig):
+        raise ValueError(
+            f"expected a program that can name a teacher, got one with {type(config).__name__}, with --algorithm {algorithm}; "
+            f"headrace run {algorithm} --model PATH --policy.teacher PATH"
+        )
+    return config.model_copy(update={"rl": rl})
 
 
 CATALOGUE: Mapping[str, Entry] = {
@@ -81,7 +96,7 @@ def starting_from(entry: Entry, arguments: list[str]) -> tuple[BaseModel | None,
 
     Raises:
         LookupError: there is no such algorithm.
-        ValueError: the name is missing, or the program does no reinforcement learning.
+        ValueError: the name is missing, or the program cannot do it.
     """
     at = next((at for at, argument in enumerate(arguments) if argument.partition("=")[0] == "--algorithm"), None)
     if at is None:

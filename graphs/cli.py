@@ -20,7 +20,7 @@ from typing import Annotated, Any, NoReturn
 
 import tyro
 from flax import nnx
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
 # Before transformers is imported: its notices of absent packages say nothing here.
@@ -40,6 +40,7 @@ from graphs.program import Program
 from graphs.replay import prepare_replay
 from graphs.run_folder import RunFolder
 from graphs.saved import evaluation_of, saved_config, saved_entry, understood
+from graphs.settings import read_settings, refusal
 from graphs.starting import start_folder
 from graphs.trial import TryConfig, find_env, pick_task, try_env
 from graphs.view import View
@@ -47,6 +48,7 @@ from stages.models.lora import trained
 from stages.rollout.verify import verify_sync
 from stages.tools.audit import AUDIT_FILE, used_credentials
 from stages.tools.credentials import revoke
+from stages.train.stop import stop_in
 
 USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a typed dataflow graph
 
@@ -149,6 +151,8 @@ def _reason(error: Exception) -> str:
     """What to tell of a refusal. An error of the system's own names a path and no more."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"expected a path that can be used, got '{error.filename}': {error.strerror}; name another"
+    if isinstance(error, ValidationError):
+        return refusal(error)
     return str(error.args[0]) if isinstance(error, LookupError) and error.args else str(error)
 
 
@@ -257,7 +261,7 @@ def _unused(folder: Path, what: str) -> str:
 
 def _chat(arguments: list[str]) -> Work:
     name, *rest = arguments
-    config = tyro.cli(ChatConfig, args=rest, prog=f"headrace chat {name}")
+    config = read_settings(ChatConfig, rest, f"headrace chat {name}")
     speaker = find_speaker(name, config)
 
     def work() -> None:
@@ -271,7 +275,7 @@ def _chat(arguments: list[str]) -> Work:
 
 def _export(arguments: list[str]) -> Work:
     run, *rest = arguments
-    wanted = tyro.cli(ExportOptions, args=rest, prog=f"headrace export {run}")
+    wanted = read_settings(ExportOptions, rest, f"headrace export {run}")
     export = prepare_export(Path(run), wanted.out)
 
     def work() -> None:
@@ -310,7 +314,7 @@ def _init(arguments: list[str]) -> None:
 
 def _try(arguments: list[str]) -> Work:
     name, *rest = arguments
-    config = tyro.cli(TryConfig, args=rest, prog=f"headrace try {name}")
+    config = read_settings(TryConfig, rest, f"headrace try {name}")
     tried = find_env(name)
     task = pick_task(config, tried)
 
@@ -349,7 +353,7 @@ def _parsed(
     if config_type is not None:
         config.append(("config", Annotated[config_type, tyro.conf.arg(name="")], *_default(config_type, saved, default)))
     fields = [*config, ("options", Options, dataclasses.field(default_factory=Options))]
-    parsed = tyro.cli(dataclasses.make_dataclass("Settings", fields), args=arguments, prog=prog)
+    parsed = read_settings(dataclasses.make_dataclass("Settings", fields), arguments, prog)
     return getattr(parsed, "config", None), parsed.options
 
 
@@ -377,8 +381,11 @@ def _refuse(text: str) -> NoReturn:
 
 
 def _fail(error: BaseException, status: int = 1) -> NoReturn:
-    """A run that failed: the line that says so, then where the stage's own error came from."""
+    """A run that failed: where the error of the stage came from, then the line that says so. One that was stopped: the line."""
     console = Console(stderr=True, soft_wrap=True)
+    if (stop := stop_in(error)) is not None:
+        console.print(f"headrace: stopped: {stop}", highlight=False, markup=False)
+        raise SystemExit(status)
     cause = error.__cause__ or (None if isinstance(error, FlowError | Interrupted) else error)
     if cause is not None:
         console.print("".join(traceback.format_exception(cause)).rstrip(), highlight=False, markup=False)

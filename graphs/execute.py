@@ -23,6 +23,7 @@ from graphs.view import View
 from stages.agents.tool_agent import ToolAgent
 from stages.episodes import check_tasks
 from stages.tools.run import tools_of_run
+from stages.train.stop import stop_in
 
 Prepared = Sequence[tuple[Phase, Plan]]
 
@@ -68,7 +69,7 @@ async def execute(program: Program, plans: Prepared, folder: RunFolder, view: Vi
         What ``summary.json`` holds; also where the run was suspended.
 
     Raises:
-        FlowError: a run failed; the summary is written and says so.
+        FlowError: a run failed, or its settings stopped it; the summary is written and says so.
         Interrupted: interrupted a second time; the summary is written and says so.
         CancelledError: interrupted before a graph ran; the same.
     """
@@ -83,7 +84,11 @@ async def execute(program: Program, plans: Prepared, folder: RunFolder, view: Vi
             summary["status"] = "suspended"
             raise
         except BaseException as error:
-            summary["error"] = f"{type(error).__name__}: {error}"
+            stop = stop_in(error)
+            if stop is not None:
+                summary["status"] = "stopped"
+            told = stop or error
+            summary["error"] = f"{type(told).__name__}: {told}"
             raise
         finally:
             wall_s = time.monotonic() - began

@@ -84,9 +84,10 @@ class RlConfig(ToolPoolsConfig):
         idle = [name for name, read, given in asked if given is not None and not read]
         if missing or idle:
             got = [f"no {name}, which they read" for name in missing] + [f"a {name}, which neither reads" for name in idle]
+            typed = [f"rl.{name}:{name}-config" for name in missing] + [f"rl.{name}:none" for name in idle]
             raise ValueError(
                 f"expected the models that the advantages (rule={rule.rule}) and the loss read, and no other; got "
-                f"{' and '.join(got)}; change the setting of that name, or what reads it"
+                f"{' and '.join(got)}; end the command line with {' '.join(typed)}, or change what reads it"
             )
         if self.overlong_buffer is not None and self.overlong_buffer > self.max_sampled:
             raise ValueError(

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from graphs.catalogue import CATALOGUE, Entry, find
 from graphs.parts import Parts
 from graphs.program import Program, evaluation
+from graphs.settings import refusal
 from stages.checkpoint.store import complete_steps, load_parameters
 from stages.models.lora import has_adapters
 
@@ -69,8 +70,7 @@ def understood(config_type: type[BaseModel], saved: dict[str, Any]) -> BaseModel
     try:
         return config_type.model_validate(saved)
     except ValidationError as error:
-        lines = [f"  {'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
-        raise ValueError("expected a config this version understands, got:\n" + "\n".join(lines)) from error
+        raise ValueError(f"expected a config this version understands, got:\n{refusal(error)}") from error
 
 
 def saved_program(run: Path) -> Program:
@@ -104,7 +104,10 @@ def evaluation_of(entry: Entry, config: Any, run: Path) -> Program:
 
 def _with_checkpoint(program: Program, run: Path) -> Program:
     if not complete_steps(run / "checkpoints"):
-        raise LookupError(f"expected a complete checkpoint in '{run / 'checkpoints'}', got none; the run saved nothing")
+        raise LookupError(
+            f"expected a complete checkpoint in '{run / 'checkpoints'}', got none; a run saves when its training ends, or is "
+            "interrupted after a step, and its warm start not at all: let it get there, or run it again"
+        )
     assert program.parts is not None, "every ready program has parts"
     parts = dataclasses.replace(program.parts, load=functools.partial(_load, program.parts, run / "checkpoints"))
     return dataclasses.replace(program, parts=parts)

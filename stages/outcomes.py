@@ -23,7 +23,12 @@ TRAINED, SILENT, SKIPPED, TAKEN = "trained", "silent", "update skipped", "taken"
 """Ends at a sink: in an update; in a step, without a target; in a step that was skipped; by a sink that trains nothing."""
 OTHER, UNNAMED = "other", "unnamed"
 
+NO_SIGNAL = "no_signal"
+"""Why the advantages filter a group; such groups are in no step, so that the trainer cannot count them."""
+
 Label = tuple[str, str | None]
+Brief = tuple[int, int, int, int, int]
+"""Tasks drawn, trained, silent, lost for whatever reason, and of these without signal."""
 
 
 class Ends(msgspec.Struct):
@@ -49,12 +54,12 @@ class OutcomesState(msgspec.Struct, frozen=True):
 
     Attributes:
         labels: all counts.
-        reported: by source, what the rows of steps have told so far: drawn, trained, silent, lost.
+        reported: by source, what the rows of steps have told so far.
         steps: steps completed. One under way is not in any count, and reports again.
     """
 
     labels: tuple[Ends, ...]
-    reported: dict[str, tuple[int, int, int, int]]
+    reported: dict[str, Brief]
     steps: int
 
 
@@ -63,7 +68,8 @@ class Outcomes:
 
     Args:
         on_step: takes a row after each step that is complete and reported: for each source, what was drawn, trained, silent and
-            lost (given up for whatever reason) since the row before; ``None`` for no rows.
+            lost (given up for whatever reason) since the row before, and ``no_signal_filtered``, those of all sources that were
+            lost since they said nothing; ``None`` for no rows.
         beside: what the names of nodes begin with that are not on the line of what is drawn, as those of an evaluation during
             training, and are left out; ``None`` for none.
     """
@@ -75,7 +81,7 @@ class Outcomes:
     def clear(self) -> None:
         """Begin again."""
         self._labels: dict[Label, Ends] = {}
-        self._reported: dict[str, tuple[int, int, int, int]] = {}
+        self._reported: dict[str, Brief] = {}
         self._steps = self._rows = 0
         self._latest: list[Ends] = []
         self._skips: set[int] = set()
@@ -182,15 +188,16 @@ class Outcomes:
         own = sources[:MAX_SOURCES]
         now: dict[str, list[int]] = {}
         for ends in self._labels.values():
-            counts = now.setdefault(ends.source if ends.source in own else OTHER, [0, 0, 0, 0])
+            counts = now.setdefault(ends.source if ends.source in own else OTHER, [0, 0, 0, 0, 0])
             for place, count in enumerate(_in_brief(ends)):
                 counts[place] += count
-        row: dict[str, int] = {}
+        row = {"no_signal_filtered": 0}
         for source, counts in now.items():
-            before = self._reported.get(source, (0, 0, 0, 0))
-            for name, count, told in zip(("drawn", TRAINED, SILENT, "lost"), counts, before, strict=True):
-                row[f"{name}/{source}"] = count - told
-            self._reported[source] = (counts[0], counts[1], counts[2], counts[3])
+            before = self._reported.get(source, (0, 0, 0, 0, 0))
+            *since, filtered = (count - told for count, told in zip(counts, before, strict=True))
+            row |= {f"{name}/{source}": count for name, count in zip(("drawn", TRAINED, SILENT, "lost"), since, strict=True)}
+            row["no_signal_filtered"] += filtered
+            self._reported[source] = (counts[0], counts[1], counts[2], counts[3], counts[4])
         return row
 
 
@@ -205,9 +212,10 @@ def label_of(value: Any) -> Label | None:
     return (task.source or UNNAMED, task.difficulty) if isinstance(task, Task | EpisodeRow) else None
 
 
-def _in_brief(ends: Ends) -> tuple[int, int, int, int]:
+def _in_brief(ends: Ends) -> Brief:
     trained, silent = ends.ends.get(TRAINED, 0), ends.ends.get(SILENT, 0)
-    return ends.drawn, trained, silent, sum(ends.ends.values()) - trained - silent - ends.ends.get(TAKEN, 0)
+    lost = sum(ends.ends.values()) - trained - silent - ends.ends.get(TAKEN, 0)
+    return ends.drawn, trained, silent, lost, ends.ends.get(NO_SIGNAL, 0)
 
 
 def _totals(labels: Iterable[Ends]) -> tuple[int, int]:

@@ -61,7 +61,7 @@ class Spending:
         patience = self._spec.budget[1] if self._spec.budget is not None and self.holds_tickets else None
         if patience is not None and self._fruitless >= patience:
             got = f"handed on none of its last {self._fruitless} items"
-            remedy = "Look at what it filters, or declare budget=None"
+            remedy = "Look at what it filters; where that is meant, budget=None in the graph sets no limit"
             return BudgetExceeded(self._spec.name, got, f"at least 1 of {patience}", self._reason, remedy)
         return None
 

@@ -115,7 +115,7 @@ def pack_outcome(codec: Codec, number: int, outcome: Any) -> tuple[Done, bytes]:
         failed = cast("Failed[Any]", outcome)
         return Done(number, "failed", failed.reason, failed.detail), codec.encode(failed.value)
     if isinstance(outcome, Filtered):
-        return Done(number, "filtered", outcome.reason), b""
+        return Done(number, "filtered", outcome.reason, outcome.detail), b""
     return Done(number), codec.encode(outcome)
 
 
@@ -127,4 +127,4 @@ def unpack_outcome(codec: Codec, done: Done, body: memoryview) -> Any:
         return Many(codec.decode_many(body))
     if done.outcome == "failed":
         return Failed(codec.decode(body), done.reason, done.detail)
-    return Filtered(done.reason)
+    return Filtered(done.reason, done.detail)

@@ -304,7 +304,7 @@ class Stage:
             self._state.drop(self._node, item, outcome.reason)
             return
         if isinstance(outcome, Filtered):
-            self._spend("filtered", outcome.reason)
+            self._spend("filtered", _told(outcome))
             self._state.drop(self._node, item, outcome.reason)
             return
         if isinstance(outcome, Failure):
@@ -314,7 +314,7 @@ class Stage:
         outputs = self._outputs(item, outcome)
         if isinstance(outcome, Failed):
             marked = cast("Failed[Any]", outcome)
-            self._spend("marked", f"{marked.reason}: {marked.detail}" if marked.detail else marked.reason)
+            self._spend("marked", _told(marked))
             self._node.meter.failures.setdefault(marked.reason, marked.detail)
         else:
             self._node.budget.kept() if outputs else self._spend("filtered", "no output")
@@ -378,6 +378,10 @@ class Stage:
         if failure.kind not in self._node.meter.failures:
             self._node.meter.failures[failure.kind] = failure.trace
         self._hands.host.instant(f"{self._node.spec.name}: {failure.kind}", {"message": failure.message})
+
+
+def _told(outcome: Filtered | Failed[Any]) -> str:
+    return f"{outcome.reason}: {outcome.detail}" if outcome.detail else outcome.reason
 
 
 def _failure(error: BaseException) -> Failure:

@@ -13,6 +13,11 @@ from stages.advantages.config import AdvantagesConfig
 from stages.advantages.credit import credit, is_live
 from stages.records import Group
 
+_REMEDY = (
+    "no token of the group has an advantage, as where all members get one reward; the tasks are too easy or too hard for the "
+    "policy: take others, or a larger group_size, or keep such groups with advantages.filter_no_signal=False"
+)
+
 
 class Advantages:
     """Advantages of groups, by the rule of the settings.
@@ -33,5 +38,5 @@ class Advantages:
         live = np.array([is_live(episode, self._config) for episode in group.episodes], dtype=bool)
         given = credit(group.episodes, live, self._config)
         if self._config.filter_no_signal and not any(np.any(advantages) for advantages in given.advantages):
-            return Filtered("no_signal")
+            return Filtered("no_signal", _REMEDY)
         return msgspec.structs.replace(group, advantages=given.advantages, returns=given.returns, live=tuple(live.tolist()))

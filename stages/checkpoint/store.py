@@ -6,6 +6,8 @@ graph: that names one of these steps.
 """
 
 import contextlib
+import logging
+from collections.abc import Generator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -179,7 +181,7 @@ def load_parameters(model: nnx.Module, folder: Path | str, step: int | None = No
     options = ocp.CheckpointManagerOptions(
         read_only=True, save_interval_steps=0, create=False, cleanup_tmp_directories=False, max_to_keep=None
     )
-    with contextlib.closing(_manager(folder, options)) as manager:
+    with _unannounced(), contextlib.closing(_manager(folder, options)) as manager:
         nnx.update(model, _read(manager, folder, step, "parameters", nnx.state(model, trained(model))))
     return step
 
@@ -202,6 +204,21 @@ def _manager(folder: Path, options: ocp.CheckpointManagerOptions) -> ocp.Checkpo
     arrays, meta = ocp.StandardCheckpointHandler, ocp.JsonCheckpointHandler
     handlers = {"parameters": arrays(), "optimizer": arrays(), "meta": meta()}
     return ocp.CheckpointManager(folder, options=options, item_handlers=handlers)
+
+
+@contextlib.contextmanager
+def _unannounced() -> Generator[None]:
+    """Keep Orbax from warning that what is opened to be read is read only."""
+
+    def heard(record: logging.LogRecord) -> bool:
+        return "directory is read only" not in str(record.msg)
+
+    logger = logging.getLogger("absl")
+    logger.addFilter(heard)
+    try:
+        yield
+    finally:
+        logger.removeFilter(heard)
 
 
 def _chosen_step(folder: Path, step: int | None) -> int:

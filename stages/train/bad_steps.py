@@ -20,11 +20,12 @@ from stages.losses.tokens import Loss
 from stages.train.config import TrainerConfig
 from stages.train.metrics import Updated
 from stages.train.minibatches import Minibatch
+from stages.train.stop import StopRun
 
 FACTS, ROWS, WEIGHTS = "bad.json", "rows.npz", "weights"
 
 
-class BadStepError(ArithmeticError):
+class BadStepError(StopRun):
     """An update was bad, and ``on_bad_step`` is "stop"."""
 
 

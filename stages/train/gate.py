@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from stages.train.stop import StopRun
+
 MetricsRow = Mapping[str, Any]
 
 
@@ -20,7 +22,7 @@ class GateConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     action: Literal["stop", "keep_best"] = "stop"
-    """What follows a breach. ``stop``: the run fails, and says why. ``keep_best``: training goes on, and at its end the weights
+    """What follows a breach. ``stop``: the run ends, and says why. ``keep_best``: training goes on, and at its end the weights
     of the best evaluation are what the model has, what ``eval``, ``export`` and ``chat`` load, whatever came later."""
     heldout_drop: float | None = Field(default=None, ge=0, le=1)
     """Most that the held-out success may fall below the best evaluation so far; ``None`` for any."""
@@ -68,7 +70,7 @@ class Breach:
     at: int
 
 
-class GateClosed(RuntimeError):
+class GateClosed(StopRun):
     """A tolerance was left, and the gate stops the run."""
 
 

@@ -136,7 +136,8 @@ def flow_metrics(meter: StepMeter) -> StepRow:
     """Tokens, lag and signal of a step.
 
     ``trained_tokens`` had a gradient in an update that was applied; ``goodput`` is their share of the sampled ones, so tokens
-    of failed, silent and stale members lower it. ``no_signal_groups`` is the share of groups without any advantage.
+    of failed, silent and stale members lower it. ``no_signal_groups`` is the share of groups without any advantage. Both are of
+    what reached the trainer: a group that was filtered before is in neither (``stages.outcomes`` counts it).
     """
     sampled = sum(row.num_sampled for row in meter.episodes)
     trained = meter.num_trained
@@ -219,7 +220,7 @@ def warning(row: StepRow, no_signal_above: float) -> str | None:
         return f"{share} skipped: {row['skipped']}{kept}"
     share = row["no_signal_groups"]
     if isinstance(share, float) and share > no_signal_above:
-        return f"{share:.0%} of the groups carry no signal: all their members have one reward"
+        return f"{share:.0%} of the groups carry no signal: no token of them has an advantage"
     return None
 
 

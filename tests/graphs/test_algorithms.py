@@ -178,6 +178,11 @@ def test_the_command_line_starts_from_an_algorithm():
         starting_from(CATALOGUE["calculator"], ["--algorithm", "dappo"])
     with pytest.raises(ValueError, match="expected a program of reinforcement learning"):
         starting_from(CATALOGUE["evaluate"], ["--algorithm", "grpo"])
+    with pytest.raises(LookupError, match=r"got 'dpo', in --algorithm; .*: headrace run dpo$"):
+        starting_from(CATALOGUE["calculator"], ["--algorithm", "dpo"])
+    with pytest.raises(ValueError, match=r"a program that can name a teacher.*; headrace run distill --model PATH --policy"):
+        starting_from(CATALOGUE["calculator"], ["--algorithm", "distill"])
+    assert starting_from(CATALOGUE["smollm2"], ["--algorithm", "distill"])[0].rl.advantages.rule == "distill"
     with pytest.raises(ValueError, match="expected a name, got nothing"):
         starting_from(CATALOGUE["calculator"], ["--algorithm"])
 

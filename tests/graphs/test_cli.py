@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from graphs.calculator import CalculatorConfig
 from graphs.cli import main
 
 BROKEN = """
 from flow import Context, Graph
+from stages.train.gate import GateClosed
 
 async def length(text: str, context: Context) -> int:
     return len(text)
@@ -36,6 +38,14 @@ def failing() -> Graph:
     loud = graph.stage("loud", fall)
     kept = graph.sink("kept", keep)
     words >> loud >> kept
+    return graph
+
+def close(text: str, context: Context) -> None:
+    raise GateClosed("expected a reward; got none at step 1; widen it")
+
+def stopping() -> Graph:
+    graph = Graph("words")
+    graph.source("words", ["a", "bc"]) >> graph.sink("kept", close)
     return graph
 
 def fine() -> Graph:
@@ -99,7 +109,28 @@ def test_an_unknown_key_is_answered_with_the_nearest(capsys: pytest.CaptureFixtu
 
 
 def test_a_value_out_of_range_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "greater than or equal to 1" in refused(capsys, "run", "calculator", "--rl.steps", "0")
+    text = refused(capsys, "run", "calculator", "--rl.steps", "0", "--rl.trainer.num-epochs", "0")
+    assert text == "headrace: rl.trainer.num-epochs: input should be greater than or equal to 1, got 0\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("--algorithm", "cispo", "--rl.loss.dual-clip", "3"), "rl.loss: expected no dual_clip with objective='cispo'"),
+        (("--algorithm", "ppo", "rl.critic:none"), "end the command line with rl.critic:critic-config, or change"),
+        (("rl.reference:reference-config",), "end the command line with rl.reference:none, or change"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_told_in_one_sentence(
+    capsys: pytest.CaptureFixture[str], given: tuple[str, ...], told: str
+) -> None:
+    """With the path of the setting and what to type, and without the words of the library that checks them."""
+    text = refused(capsys, "check", "calculator", *given)
+    assert told in text
+    assert text.startswith("headrace: rl")
+    assert "input_value" not in text
+    assert "errors.pydantic.dev" not in text
+    assert text.count("\n") == 1
 
 
 def test_a_broken_row_is_told_with_its_number_and_nothing_is_written(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,6 +162,16 @@ def test_a_used_run_name_is_refused(own: Path, capsys: pytest.CaptureFixture[str
 
 def test_a_run_that_is_not_there_cannot_be_evaluated(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "config.json" in refused(capsys, "eval", "runs/none")
+
+
+def test_a_run_that_was_interrupted_in_its_warm_start_is_said_to_have_saved_nothing(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {"program": "calculator", "config": CalculatorConfig().model_dump(mode="json")}
+    (own / "early").mkdir()
+    (own / "early" / "config.json").write_text(json.dumps(config))
+    assert "its warm start not at all: let it get there, or run it again" in refused(capsys, "eval", "early")
+    assert [path.name for path in (own / "early").iterdir()] == ["config.json"]
 
 
 def test_parts_that_do_not_fit_each_other_are_refused(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,3 +208,14 @@ def test_a_failed_run_exits_with_1_and_its_summary_says_why(own: Path, capsys: p
     assert summary["status"] == "failed"
     assert "stage 'loud' failed at item 0" in summary["error"]
     assert summary["stages"]["loud"]["failures"] == {"OSError": ["OSError: the server is gone"]}
+
+
+def test_a_run_that_its_settings_stop_says_one_line_and_exits_with_1(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A gate that closes is no crash: no traceback, no item of a stage."""
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "own.py:stopping", "--options.name", "stopped"])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "headrace: stopped: expected a reward; got none at step 1; widen it\n"
+    summary = json.loads((own / "runs" / "stopped" / "summary.json").read_text())
+    assert summary["status"] == "stopped"
+    assert summary["error"] == "GateClosed: expected a reward; got none at step 1; widen it"

@@ -119,7 +119,7 @@ def test_equal_weights_get_equal_scores_whatever_came_before(
 
 
 @pytest.mark.slow
-def test_a_gate_that_stops_fails_the_run_and_the_summary_says_why(
+def test_a_gate_that_stops_ends_the_run_and_the_summary_says_why(
     config: Callable[..., CalculatorConfig], run: Run, tmp_path: Path
 ) -> None:
     """The policy is untrained, so its mean reward is far below what is asked for."""
@@ -127,8 +127,8 @@ def test_a_gate_that_stops_fails_the_run_and_the_summary_says_why(
     with pytest.raises(Exception, match=r"expected reward_mean of at least 1.5 \(gate.reward_min\); got .* at step 2"):
         run(program(config, HeldoutConfig(), gate, steps=4), tmp_path / "run")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert summary["status"] == "failed"
-    assert "gate.reward_min" in summary["error"]
+    assert summary["status"] == "stopped"
+    assert summary["error"].startswith("GateClosed: expected reward_mean of at least 1.5 (gate.reward_min); got")
     assert list(summary["gate"]["breaches"]) == ["gate.reward_min"]
 
 

@@ -65,7 +65,7 @@ async def act(job: Job, context: Context) -> Report | Many[Report] | Failed[Repo
     if job.act == "failed":
         return Failed(report(job.text), "bad", "in detail")
     if job.act == "filtered":
-        return Filtered("useless")
+        return Filtered("useless", "in detail")
     if job.act == "wider":
         return Wider(job.text, os.getpid(), (), 3)
     if job.act == "untyped":

@@ -41,7 +41,7 @@ def test_what_a_stage_returns_comes_back_as_it_was(runner, acting):
     assert (type(many), [value.text for value in many.values]) == (Many, ["0", "1"])
     failed = ask(runner, acting, Job("failed", "text"))
     assert (type(failed), failed.value.text, failed.reason, failed.detail) == (Failed, "text", "bad", "in detail")
-    assert ask(runner, acting, Job("filtered")) == Filtered("useless")
+    assert ask(runner, acting, Job("filtered")) == Filtered("useless", "in detail")
 
 
 def test_a_large_value_comes_through_whole(runner, acting):

@@ -80,6 +80,11 @@ def test_a_stage_that_filters_every_group_ends_the_run(nothing):
         finish(filtering(lambda value, context: nothing))
 
 
+def test_what_a_stage_says_of_its_filter_is_told_where_that_ends_the_run():
+    with pytest.raises(BudgetExceeded, match=r"The last reason was: dull: all are alike; draw others\. Look at what"):
+        finish(filtering(lambda value, context: Filtered("dull", "all are alike; draw others")))
+
+
 def test_a_stage_may_filter_nearly_every_group():
     """A group in a hundred is progress, however slow."""
     seen: list[int] = []

@@ -68,7 +68,9 @@ def test_groups_without_signal_pass_or_are_filtered_as_configured():
     stage = Advantages(AdvantagesConfig(filter_no_signal=True))
     kept = [run(stage, *map(episode, rewards)) for rewards in groups]
     assert [isinstance(out, Filtered) for out in kept] == [True, False, True]
-    assert kept[0] == Filtered("no_signal")
+    assert isinstance(kept[0], Filtered)
+    assert kept[0].reason == "no_signal"
+    assert "filter_no_signal=False" in kept[0].detail
 
 
 def test_unknown_settings_are_refused():

@@ -1,3 +1,4 @@
+import logging
 import resource
 import shutil
 from collections.abc import Iterator
@@ -150,6 +151,20 @@ def test_parameters_load_into_a_model(tmp_path: Path):
         store.save(7, parameters_of(model))
     assert load_parameters(other, tmp_path) == 7
     assert_equal_trees(parameters_of(other), parameters_of(model))
+
+
+def test_loading_warns_of_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """That Orbax may not write there is what was asked for."""
+    with CheckpointStore(tmp_path) as store:
+        store.save(7, parameters_of(Pair(2, 0)))
+    caplog.clear()
+    logger = logging.getLogger("absl")
+    logger.addHandler(caplog.handler)
+    try:
+        load_parameters(Pair(2, 1), tmp_path)
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_loading_changes_nothing_on_disk_beside_a_run_that_is_saving(tmp_path: Path):

@@ -105,7 +105,9 @@ def test_a_step_that_trains_less_than_it_seems_to_says_so():
     some = update_metrics([updated(), updated(), updated(reason="exploding"), updated(num_targets=0, reason="no_targets")])
     told = warning({**sound, **some, "bad_steps": "bad-steps/step-000003", "no_signal_groups": 0.5}, 0.75)
     assert told == "2 of 4 updates skipped: no_targets, exploding; headrace replay-batch repeats bad-steps/step-000003"
-    assert warning({**sound, "no_signal_groups": 0.8}, 0.75).startswith("80% of the groups carry no signal")
+    # Whatever the rule: a teacher that agrees, or a pass@k at its top, gives none either, with rewards that differ.
+    silent = "80% of the groups carry no signal: no token of them has an advantage"
+    assert warning({**sound, "no_signal_groups": 0.8}, 0.75) == silent
 
 
 def test_figures_of_several_updates_are_those_of_all_that_were_applied():
