@@ -39,8 +39,7 @@ def grpo(config: RlConfig) -> RlConfig:
 
 def dr_grpo(config: RlConfig) -> RlConfig:
     """Liu et al. 2025, arXiv 2503.20783: no deviation, and a constant in place of lengths, the most tokens of an episode."""
-    loss = PolicyLoss(aggregation="constant", constant_length=config.max_sampled)
-    return changed(config, advantages=AdvantagesConfig(scale=False), loss=loss)
+    return changed(config, advantages=AdvantagesConfig(scale=False), loss=PolicyLoss(aggregation="constant"))
 
 
 def dapo(config: RlConfig) -> RlConfig:

@@ -2,6 +2,7 @@
 
 from typing import Literal, Self
 
+import msgspec
 from pydantic import Field, field_validator, model_validator
 
 from graphs.heldout_config import HeldoutConfig
@@ -126,5 +127,11 @@ class RlConfig(ToolPoolsConfig):
 
     @property
     def packed_needs(self) -> Needs:
-        """What is packed: what the loss needs. To whiten, an advantage of 0 is a number like others."""
-        return with_silent(self.loss.needs) if self.advantages.whiten else self.loss.needs
+        """What is packed: what the loss needs, with the constant length it leaves open; see ``max_sampled``.
+
+        To whiten, an advantage of 0 is a number like others.
+        """
+        needs = self.loss.needs
+        if needs.aggregation == "constant" and needs.constant_length is None:
+            needs = msgspec.structs.replace(needs, constant_length=self.max_sampled)
+        return with_silent(needs) if self.advantages.whiten else needs

@@ -55,7 +55,8 @@ class Needs(msgspec.Struct, frozen=True):
     aggregation: Aggregation = "token"
     """How the losses of tokens become one number."""
     constant_length: int | None = None
-    """Tokens that an episode counts for, with ``constant``; ``None`` otherwise."""
+    """Tokens that an episode counts for, with ``constant``: to be filled in before anything is packed, where a loss leaves it
+    to the graph. ``None`` otherwise."""
     behaviour: bool = True
     """Whether it reads behaviour log-probabilities."""
     proximal: bool = False

@@ -23,6 +23,7 @@ from graphs.teacher import Teacher
 from stages.advantages.config import AdvantagesConfig
 from stages.advantages.credit import credit
 from stages.advantages.stage import Advantages
+from stages.agents.sampling import SamplingConfig
 from stages.batches.stage import Pack, PackConfig
 from stages.losses.policy import PolicyLoss
 from stages.records import Episode, Status, Task
@@ -180,6 +181,17 @@ def test_the_command_line_starts_from_an_algorithm():
         starting_from(CATALOGUE["evaluate"], ["--algorithm", "grpo"])
     with pytest.raises(ValueError, match="expected a name, got nothing"):
         starting_from(CATALOGUE["calculator"], ["--algorithm"])
+
+
+def test_a_constant_length_left_open_follows_what_is_set_after_the_algorithm():
+    """An algorithm's name comes before the settings beside it: what it takes from them is taken when all are there."""
+    default, _ = starting_from(CATALOGUE["calculator"], ["--algorithm", "dr_grpo"])
+    shorter = changed(default.rl, sampling=SamplingConfig(max_tokens_per_turn=8, max_turns=2))
+    assert (default.rl.packed_needs.constant_length, shorter.packed_needs.constant_length) == (16 * 3, 8 * 2)
+    assert changed(shorter, advantages=AdvantagesConfig(whiten=True)).packed_needs.constant_length == 16
+    own = changed(shorter, loss=PolicyLoss(aggregation="constant", constant_length=100))
+    assert own.packed_needs.constant_length == 100
+    assert RlConfig().packed_needs.constant_length is None
 
 
 @pytest.mark.slow
