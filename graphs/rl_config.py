@@ -1,6 +1,6 @@
 """Settings of reinforcement learning. The graph is in ``rl.py``; sets of them with a name are in ``algorithms.py``."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import msgspec
 from pydantic import Field, field_validator, model_validator
@@ -41,9 +41,9 @@ class RlConfig(ToolPoolsConfig):
     """Temperature, stops and budgets of episodes. Draws from all tokens: a temperature above 0, and nothing that truncates."""
     limits: TimeLimits = TimeLimits()
     """Time limits of an episode."""
-    overlong_buffer: int | None = Field(default=None, ge=1)
+    overlong_buffer: Annotated[int, Field(ge=1)] | Literal["fifth"] | None = None
     """Tokens before the most that an episode may sample, over which its length comes to cost a reward of 1: the soft penalty of
-    DAPO, ``stages/rewards/overlong.py``. ``None`` for no penalty."""
+    DAPO, ``stages/rewards/overlong.py``. ``fifth``: a fifth of them, as there. ``None`` for no penalty."""
     advantages: AdvantagesConfig = AdvantagesConfig()
     """From rewards to advantages."""
     reference: ReferenceConfig | None = None
@@ -89,10 +89,10 @@ class RlConfig(ToolPoolsConfig):
                 f"expected the models that the advantages (rule={rule.rule}) and the loss read, and no other; got "
                 f"{' and '.join(got)}; change the setting of that name, or what reads it"
             )
-        if self.overlong_buffer is not None and self.overlong_buffer > self.max_sampled:
+        if (self.buffer_tokens or 0) > self.max_sampled:
             raise ValueError(
                 f"expected an overlong_buffer of at most the {self.max_sampled} tokens that an episode may sample, got "
-                f"{self.overlong_buffer}; take a fifth of them, as DAPO does"
+                f"{self.overlong_buffer}; take a 'fifth' of them, as DAPO does"
             )
         if loss.critic and not rule.needs_critic:
             raise ValueError(
@@ -124,6 +124,11 @@ class RlConfig(ToolPoolsConfig):
     def max_sampled(self) -> int:
         """Most tokens that an episode may sample."""
         return self.sampling.max_tokens_per_turn * self.sampling.max_turns
+
+    @property
+    def buffer_tokens(self) -> int | None:
+        """``overlong_buffer`` in tokens."""
+        return max(1, self.max_sampled // 5) if self.overlong_buffer == "fifth" else self.overlong_buffer
 
     @property
     def packed_needs(self) -> Needs:
