@@ -2,10 +2,10 @@
 
 from typing import Annotated, Literal, Self
 
-import msgspec
 from pydantic import Field, field_validator, model_validator
 
 from graphs.heldout_config import HeldoutConfig
+from graphs.rl_faults import of_learning, of_sizes
 from graphs.scoring_config import CriticConfig, ReferenceConfig, TeacherConfig
 from graphs.tool_pools import ToolPoolsConfig
 from stages.advantages.config import AdvantagesConfig
@@ -89,33 +89,14 @@ class RlConfig(ToolPoolsConfig):
                 f"expected the models that the advantages (rule={rule.rule}) and the loss read, and no other; got "
                 f"{' and '.join(got)}; change the setting of that name, or what reads it"
             )
-        if (self.buffer_tokens or 0) > self.max_sampled:
-            raise ValueError(
-                f"expected an overlong_buffer of at most the {self.max_sampled} tokens that an episode may sample, got "
-                f"{self.overlong_buffer}; take a 'fifth' of them, as DAPO does"
-            )
-        if loss.critic and not rule.needs_critic:
-            raise ValueError(
-                f"expected rule=gae with value_coefficient={self.loss.value_coefficient}, got {rule.rule}, in advantages: no "
-                "other gives the critic its returns; set either"
-            )
         return self
 
     @model_validator(mode="after")
-    def _can_learn(self) -> Self:
-        rule, least, minibatches = self.advantages, self.advantages.min_group_size, self.trainer.num_minibatches
-        faults: list[str] = []
-        if self.group_size < least:
-            own = f"rule={rule.rule}" + f" and k={rule.k}" * (rule.rule == "pass_at_k") + " and a baseline" * rule.baseline
-            faults.append(
-                f"expected a group_size of at least {least} with {own} of the advantages, which are all 0 in a smaller group; "
-                f"got {self.group_size}; raise group_size" + " or lower k" * (rule.rule == "pass_at_k")
-            )
-        if minibatches > self.groups_per_step:
-            faults.append(
-                f"expected trainer.num_minibatches of at most groups_per_step={self.groups_per_step}, a minibatch being made "
-                f"of whole groups; got {minibatches}; lower the one or raise the other"
-            )
+    def _fits_together(self) -> Self:
+        faults = [
+            *of_learning(self.advantages, self.loss, self.group_size),
+            *of_sizes(self.trainer.num_minibatches, self.groups_per_step, self.buffer_tokens, self.max_sampled),
+        ]
         if faults:
             raise ValueError("; ".join(faults))
         return self
@@ -132,11 +113,6 @@ class RlConfig(ToolPoolsConfig):
 
     @property
     def packed_needs(self) -> Needs:
-        """What is packed: what the loss needs, with the constant length it leaves open; see ``max_sampled``.
-
-        To whiten, an advantage of 0 is a number like others.
-        """
-        needs = self.loss.needs
-        if needs.aggregation == "constant" and needs.constant_length is None:
-            needs = msgspec.structs.replace(needs, constant_length=self.max_sampled)
+        """What is packed: what the loss needs, a length left open filled in. To whiten, an advantage of 0 counts too."""
+        needs = self.loss.needs.filled(self.max_sampled)
         return with_silent(needs) if self.advantages.whiten else needs

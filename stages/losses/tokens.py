@@ -71,6 +71,11 @@ class Needs(msgspec.Struct, frozen=True):
     stale: bool = True
     """Whether it bounds or corrects what older weights sampled."""
 
+    def filled(self, max_sampled: int) -> "Needs":
+        """With the constant length that a loss left open: the most tokens that an episode may sample."""
+        is_open = self.aggregation == "constant" and self.constant_length is None
+        return msgspec.structs.replace(self, constant_length=max_sampled) if is_open else self
+
     @property
     def arrays(self) -> tuple[str, ...]:
         """Names of the optional arrays of rows that it reads."""
