@@ -39,8 +39,7 @@ def grpo(config: RlConfig) -> RlConfig:
 
 def dr_grpo(config: RlConfig) -> RlConfig:
     """Liu et al. 2025, arXiv 2503.20783: no deviation, and a constant in place of lengths, the most tokens of an episode."""
-    loss = PolicyLoss(aggregation="constant", constant_length=config.max_sampled)
-    return changed(config, advantages=AdvantagesConfig(scale=False), loss=loss)
+    return changed(config, advantages=AdvantagesConfig(scale=False), loss=PolicyLoss(aggregation="constant"))
 
 
 def dapo(config: RlConfig) -> RlConfig:
@@ -49,8 +48,8 @@ def dapo(config: RlConfig) -> RlConfig:
     The last fifth of an episode's tokens comes to cost a reward, as there.
     """
     advantages = AdvantagesConfig(overlong="mask", filter_no_signal=True)
-    loss, buffer = PolicyLoss(clip_low=0.2, clip_high=0.28), max(1, config.max_sampled // 5)
-    return changed(config, advantages=advantages, loss=loss, overlong_buffer=buffer)
+    loss = PolicyLoss(clip_low=0.2, clip_high=0.28)
+    return changed(config, advantages=advantages, loss=loss, overlong_buffer="fifth")
 
 
 def rloo(config: RlConfig) -> RlConfig:

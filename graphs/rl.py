@@ -70,7 +70,7 @@ def rl(config: RlConfig, parts: Parts, checkpoints: CheckpointStore | None = Non
 
 def penalty_of(config: RlConfig) -> Mapping[str, tuple[Function, float]]:
     """What length costs, as a reward."""
-    buffer = config.overlong_buffer
+    buffer = config.buffer_tokens
     return {} if buffer is None else {"length": (SoftOverlong(config.max_sampled, buffer), 1.0)}
 
 

@@ -1,10 +1,11 @@
 """Settings of reinforcement learning. The graph is in ``rl.py``; sets of them with a name are in ``algorithms.py``."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from graphs.heldout_config import HeldoutConfig
+from graphs.rl_faults import of_learning, of_sizes
 from graphs.scoring_config import CriticConfig, ReferenceConfig, TeacherConfig
 from graphs.tool_pools import ToolPoolsConfig
 from stages.advantages.config import AdvantagesConfig
@@ -40,9 +41,9 @@ class RlConfig(ToolPoolsConfig):
     """Temperature, stops and budgets of episodes. Draws from all tokens: a temperature above 0, and nothing that truncates."""
     limits: TimeLimits = TimeLimits()
     """Time limits of an episode."""
-    overlong_buffer: int | None = Field(default=None, ge=1)
+    overlong_buffer: Annotated[int, Field(ge=1)] | Literal["fifth"] | None = None
     """Tokens before the most that an episode may sample, over which its length comes to cost a reward of 1: the soft penalty of
-    DAPO, ``stages/rewards/overlong.py``. ``None`` for no penalty."""
+    DAPO, ``stages/rewards/overlong.py``. ``fifth``: a fifth of them, as there. ``None`` for no penalty."""
     advantages: AdvantagesConfig = AdvantagesConfig()
     """From rewards to advantages."""
     reference: ReferenceConfig | None = None
@@ -89,33 +90,14 @@ class RlConfig(ToolPoolsConfig):
                 f"expected the models that the advantages (rule={rule.rule}) and the loss read, and no other; got "
                 f"{' and '.join(got)}; end the command line with {' '.join(typed)}, or change what reads it"
             )
-        if self.overlong_buffer is not None and self.overlong_buffer > self.max_sampled:
-            raise ValueError(
-                f"expected an overlong_buffer of at most the {self.max_sampled} tokens that an episode may sample, got "
-                f"{self.overlong_buffer}; take a fifth of them, as DAPO does"
-            )
-        if loss.critic and not rule.needs_critic:
-            raise ValueError(
-                f"expected rule=gae with value_coefficient={self.loss.value_coefficient}, got {rule.rule}, in advantages: no "
-                "other gives the critic its returns; set either"
-            )
         return self
 
     @model_validator(mode="after")
-    def _can_learn(self) -> Self:
-        rule, least, minibatches = self.advantages, self.advantages.min_group_size, self.trainer.num_minibatches
-        faults: list[str] = []
-        if self.group_size < least:
-            own = f"rule={rule.rule}" + f" and k={rule.k}" * (rule.rule == "pass_at_k") + " and a baseline" * rule.baseline
-            faults.append(
-                f"expected a group_size of at least {least} with {own} of the advantages, which are all 0 in a smaller group; "
-                f"got {self.group_size}; raise group_size" + " or lower k" * (rule.rule == "pass_at_k")
-            )
-        if minibatches > self.groups_per_step:
-            faults.append(
-                f"expected trainer.num_minibatches of at most groups_per_step={self.groups_per_step}, a minibatch being made "
-                f"of whole groups; got {minibatches}; lower the one or raise the other"
-            )
+    def _fits_together(self) -> Self:
+        faults = [
+            *of_learning(self.advantages, self.loss, self.group_size),
+            *of_sizes(self.trainer.num_minibatches, self.groups_per_step, self.buffer_tokens, self.max_sampled),
+        ]
         if faults:
             raise ValueError("; ".join(faults))
         return self
@@ -126,6 +108,12 @@ class RlConfig(ToolPoolsConfig):
         return self.sampling.max_tokens_per_turn * self.sampling.max_turns
 
     @property
+    def buffer_tokens(self) -> int | None:
+        """``overlong_buffer`` in tokens."""
+        return max(1, self.max_sampled // 5) if self.overlong_buffer == "fifth" else self.overlong_buffer
+
+    @property
     def packed_needs(self) -> Needs:
-        """What is packed: what the loss needs. To whiten, an advantage of 0 is a number like others."""
-        return with_silent(self.loss.needs) if self.advantages.whiten else self.loss.needs
+        """What is packed: what the loss needs, a length left open filled in. To whiten, an advantage of 0 counts too."""
+        needs = self.loss.needs.filled(self.max_sampled)
+        return with_silent(needs) if self.advantages.whiten else needs

@@ -100,7 +100,8 @@ def shares(episode: Episode, needs: Needs) -> tuple[float, float]:
         return 1.0, 1.0 / tokens
     if needs.constant_length is None:
         raise ValueError(
-            f"expected a constant_length with aggregation={needs.aggregation!r}, got None, in batches.pack; set it"
+            f"expected a constant_length with aggregation={needs.aggregation!r}, got None, in batches.pack; set it in the "
+            "loss, to the most tokens that an episode may sample, or give Pack the packed_needs of RlConfig, which has it"
         )
     return float(needs.constant_length), 1.0
 

@@ -75,7 +75,8 @@ class PolicyLoss(BaseModel):
     """Mean over the tokens of a step (DAPO), over its episodes of the mean over their tokens (GRPO), or the sum over episodes
     times ``constant_length`` (Dr. GRPO)."""
     constant_length: int | None = Field(default=None, ge=1)
-    """Tokens that an episode counts for, with ``constant``; ``None`` otherwise."""
+    """Tokens that an episode counts for, with ``constant``; ``None`` for the most that an episode may sample, which the graph
+    knows."""
 
     @model_validator(mode="after")
     def _settings_go_together(self) -> Self:
@@ -87,8 +88,8 @@ class PolicyLoss(BaseModel):
         cap, floor = self.correction_cap, self.correction_floor
         rules = (
             (
-                (self.aggregation == "constant") == (self.constant_length is not None),
-                "expected constant_length with aggregation='constant' and with no other, "
+                self.aggregation == "constant" or self.constant_length is None,
+                "expected constant_length with aggregation='constant' only, "
                 f"got {self.constant_length} with {self.aggregation!r}, in the loss; set both or none",
             ),
             (

@@ -55,7 +55,8 @@ class Needs(msgspec.Struct, frozen=True):
     aggregation: Aggregation = "token"
     """How the losses of tokens become one number."""
     constant_length: int | None = None
-    """Tokens that an episode counts for, with ``constant``; ``None`` otherwise."""
+    """Tokens that an episode counts for, with ``constant``: to be filled in before anything is packed, where a loss leaves it
+    to the graph. ``None`` otherwise."""
     behaviour: bool = True
     """Whether it reads behaviour log-probabilities."""
     proximal: bool = False
@@ -69,6 +70,11 @@ class Needs(msgspec.Struct, frozen=True):
     """Whether a target with an advantage of 0 has a gradient all the same. If not, such tokens are left out of the rows."""
     stale: bool = True
     """Whether it bounds or corrects what older weights sampled."""
+
+    def filled(self, max_sampled: int) -> "Needs":
+        """With the constant length that a loss left open: the most tokens that an episode may sample."""
+        is_open = self.aggregation == "constant" and self.constant_length is None
+        return msgspec.structs.replace(self, constant_length=max_sampled) if is_open else self
 
     @property
     def arrays(self) -> tuple[str, ...]:

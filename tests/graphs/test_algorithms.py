@@ -16,16 +16,18 @@ from graphs.calculator import calculator
 from graphs.catalogue import CATALOGUE, starting_from
 from graphs.dpo import DpoConfig, dpo
 from graphs.parts import Parts
-from graphs.rl import rl
+from graphs.rl import penalty_of, rl
 from graphs.rl_config import RlConfig
 from graphs.scoring_config import CriticConfig, ReferenceConfig, TeacherConfig
 from graphs.teacher import Teacher
 from stages.advantages.config import AdvantagesConfig
 from stages.advantages.credit import credit
 from stages.advantages.stage import Advantages
+from stages.agents.sampling import SamplingConfig
 from stages.batches.stage import Pack, PackConfig
 from stages.losses.policy import PolicyLoss
 from stages.records import Episode, Status, Task
+from stages.rewards.overlong import SoftOverlong
 from stages.tasks.arithmetic import ArithmeticConfig, preferences
 from stages.tasks.mixture import Mixture
 from stages.tasks.source import Tasks
@@ -112,7 +114,7 @@ def test_an_algorithm_is_the_graph_with_stages_swapped(config, parts):
         ({"advantages": AdvantagesConfig(rule="distill")}, "no teacher, which they read"),
         ({"reference": ReferenceConfig()}, "a reference, which neither reads"),
         ({"loss": PolicyLoss(value_coefficient=0.5), "critic": CriticConfig()}, "expected rule=gae"),
-        ({"overlong_buffer": 10_000}, "take a fifth of them"),
+        ({"overlong_buffer": 10_000}, "take a 'fifth' of them"),
     ],
 )
 def test_models_that_are_asked_and_not_read_or_read_and_not_asked_are_refused(settings, told):
@@ -185,6 +187,28 @@ def test_the_command_line_starts_from_an_algorithm():
     assert starting_from(CATALOGUE["smollm2"], ["--algorithm", "distill"])[0].rl.advantages.rule == "distill"
     with pytest.raises(ValueError, match="expected a name, got nothing"):
         starting_from(CATALOGUE["calculator"], ["--algorithm"])
+
+
+def test_a_constant_length_left_open_follows_what_is_set_after_the_algorithm():
+    """An algorithm's name comes before the settings beside it: what it takes from them is taken when all are there."""
+    default, _ = starting_from(CATALOGUE["calculator"], ["--algorithm", "dr_grpo"])
+    shorter = changed(default.rl, sampling=SamplingConfig(max_tokens_per_turn=8, max_turns=2))
+    assert (default.rl.packed_needs.constant_length, shorter.packed_needs.constant_length) == (16 * 3, 8 * 2)
+    assert changed(shorter, advantages=AdvantagesConfig(whiten=True)).packed_needs.constant_length == 16
+    own = changed(shorter, loss=PolicyLoss(aggregation="constant", constant_length=100))
+    assert own.packed_needs.constant_length == 100
+    assert RlConfig().packed_needs.constant_length is None
+
+
+def test_the_penalty_of_length_is_over_a_fifth_of_what_an_episode_may_sample_in_the_end():
+    default, _ = starting_from(CATALOGUE["calculator"], ["--algorithm", "dapo"])
+    shorter = changed(default.rl, sampling=SamplingConfig(max_tokens_per_turn=8, max_turns=2))
+    buffers = [penalty_of(config)["length"] for config in (default.rl, shorter, changed(shorter, overlong_buffer=5))]
+    assert buffers == [(SoftOverlong(48, 9), 1.0), (SoftOverlong(16, 3), 1.0), (SoftOverlong(16, 5), 1.0)]
+    tiny = changed(default.rl, sampling=SamplingConfig(max_tokens_per_turn=1, max_turns=1))
+    assert penalty_of(tiny) == {"length": (SoftOverlong(1, 1), 1.0)}
+    with pytest.raises(ValueError, match="overlong_buffer"):
+        changed(shorter, overlong_buffer=0)
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ INFRASTRUCTURE = {
     "pretrained_parts.py",
     "program.py",
     "replay.py",
+    "rl_faults.py",
     "run_folder.py",
     "saved.py",
     "starting.py",

@@ -112,7 +112,9 @@ def test_an_episode_that_sampled_nothing_has_no_share():
 
 
 def test_a_constant_length_that_is_missing_is_named():
-    with pytest.raises(ValueError, match="expected a constant_length with aggregation='constant', got None"):
+    with pytest.raises(
+        ValueError, match=r"expected a constant_length with aggregation='constant', got None.*set it in the loss"
+    ):
         shares(episode(4, 2), Needs(aggregation="constant"))
 
 

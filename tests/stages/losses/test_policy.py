@@ -228,6 +228,7 @@ def test_what_a_loss_needs_follows_from_its_settings():
     assert PolicyLoss(entropy_coefficient=0.1).needs == Needs(silent=True)
     assert PolicyLoss(value_coefficient=0.1).needs == Needs(critic=True, silent=True)
     assert PolicyLoss(aggregation="constant", constant_length=64).needs == Needs("constant", 64)
+    assert PolicyLoss(aggregation="constant").needs == Needs("constant")
     assert PolicyLoss(against="proximal").needs == Needs(proximal=True, stale=False)
     assert PolicyLoss(against="proximal", correction="truncated").needs == Needs(proximal=True)
     assert PolicyLoss(correction="masked").needs == Needs(proximal=True)
@@ -237,8 +238,10 @@ def test_what_a_loss_needs_follows_from_its_settings():
 @pytest.mark.parametrize(
     ("settings", "fault"),
     [
-        ({"aggregation": "constant"}, "expected constant_length with aggregation='constant' and with no other, got None"),
-        ({"constant_length": 8}, "with no other, got 8 with 'token', in the loss; set both or none"),
+        (
+            {"constant_length": 8},
+            "expected constant_length with aggregation='constant' only, got 8 with 'token', in the loss; set both or none",
+        ),
         ({"objective": "cispo", "dual_clip": 2.0}, "expected no dual_clip with objective='cispo'"),
         ({"correction": "truncated"}, "expected against='proximal' with correction='truncated', got 'behaviour'"),
         ({"correction_floor": 0.5}, "expected correction_floor with correction='masked' only, got 0.5 with 'none'"),
@@ -256,4 +259,4 @@ def test_settings_that_do_not_go_together_are_refused(settings, fault):
 
 def test_all_faults_are_told_at_once():
     with pytest.raises(ValidationError, match=r"constant_length.*dual_clip.*against='proximal'"):
-        PolicyLoss(aggregation="constant", objective="cispo", dual_clip=2.0, correction="truncated")
+        PolicyLoss(constant_length=8, objective="cispo", dual_clip=2.0, correction="truncated")
