@@ -1,6 +1,7 @@
 """Checks of a program's parts against each other, before anything runs. Each raises one error that lists what does not fit."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from graphs.engine_pools import EnginePools
 from graphs.heldout_config import HeldoutConfig
@@ -10,6 +11,8 @@ from stages.text.chat import Chat, ToolSpec
 from stages.text.demonstrations import demonstrate
 from stages.text.preferences import write_preference
 from stages.train.gate import GateConfig
+
+Named = TypeVar("Named", Example, Preference)
 
 
 def check_apart(taught: Iterable[str], heldout: Sequence[Task], what: str) -> None:
@@ -52,21 +55,11 @@ def check_demonstrations(examples: Sequence[Example], chat: Chat, tools: Sequenc
     Raises:
         ValueError: naming the first ten.
     """
-    offenders: list[str] = []
-    for example in examples:
-        try:
-            length = len(demonstrate(example, chat, tools, birth=0, member=0).ids)
-        except ValueError as error:
-            offenders.append(f"{example.id}: {error}")
-            continue
-        if length > row_length:
-            offenders.append(f"{example.id}: {length} tokens")
-    if offenders:
-        shown = "\n  ".join(offenders[:10])
-        raise ValueError(
-            f"expected demonstrations of at most trainer.row_length={row_length} tokens; got {len(offenders)} that cannot be "
-            f"used:\n  {shown}\nshorten or remove them, or raise row_length"
-        )
+
+    def length(example: Example) -> int:
+        return len(demonstrate(example, chat, tools, birth=0, member=0).ids)
+
+    _check_lengths(examples, length, row_length, "demonstrations of at most", "tokens")
 
 
 def check_preferences(preferences: Sequence[Preference], chat: Chat, tools: Sequence[ToolSpec], row_length: int) -> None:
@@ -75,20 +68,27 @@ def check_preferences(preferences: Sequence[Preference], chat: Chat, tools: Sequ
     Raises:
         ValueError: naming the first ten.
     """
+
+    def length(pair: Preference) -> int:
+        return sum(len(episode.ids) for episode in write_preference(pair, chat, tools, birth=0).episodes)
+
+    _check_lengths(preferences, length, row_length, "preferences whose two replies, each behind the prompt, have at most",
+                   "tokens together")  # fmt: skip
+
+
+def _check_lengths(items: Iterable[Named], length: Callable[[Named], int], row_length: int, what: str, of: str) -> None:
+    """Refuse what cannot be written, or is longer than a row, all at once."""
     offenders: list[str] = []
-    for preference in preferences:
+    for item in items:
         try:
-            length = sum(len(episode.ids) for episode in write_preference(preference, chat, tools, birth=0).episodes)
+            if (found := length(item)) > row_length:
+                offenders.append(f"{item.id}: {found} tokens")
         except ValueError as error:
-            offenders.append(f"{preference.id}: {error}")
-            continue
-        if length > row_length:
-            offenders.append(f"{preference.id}: {length} tokens")
+            offenders.append(f"{item.id}: {error}")
     if offenders:
         shown = "\n  ".join(offenders[:10])
         raise ValueError(
-            f"expected preferences whose two replies, each behind the prompt, have at most trainer.row_length={row_length} "
-            f"tokens together; got {len(offenders)} that cannot be used:\n  {shown}\n"
+            f"expected {what} trainer.row_length={row_length} {of}; got {len(offenders)} that cannot be used:\n  {shown}\n"
             "shorten or remove them, or raise row_length"
         )
 

@@ -5,6 +5,7 @@ import math
 from jax.sharding import Mesh
 from pydantic import BaseModel, ConfigDict, Field
 
+from stages.models.mesh import shares_of_rows
 from stages.scoring.config import Memory, ScoringConfig
 from stages.train.following import FollowConfig
 
@@ -22,7 +23,7 @@ class ScorerConfig(BaseModel):
 
     def shaped(self, lengths: tuple[int, ...], group_size: int, mesh: Mesh) -> ScoringConfig:
         """For a stage that computes on a mesh; of the lengths of rows the last is the longest."""
-        shares = mesh.shape["data"] * mesh.shape["fsdp"]
+        shares = shares_of_rows(mesh)
         rows = self.rows_per_batch or math.ceil(min(group_size, 8) / shares) * shares
         return ScoringConfig(row_length=lengths[-1], row_lengths=lengths[:-1], rows_per_batch=rows, memory=self.memory)
 

@@ -3,12 +3,18 @@
 Set here because it must be in force before the first import of jax, and because subprocesses inherit it.
 """
 
+import json
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+
+ROOT = Path(__file__).parents[1]
 
 # How long an example takes says how busy the machine is, not whether the test holds.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -20,7 +26,7 @@ os.environ["JAX_NUM_CPU_DEVICES"] = "2"
 os.environ["NPROC"] = "16"
 os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
 # Many tests, and the processes they start, compile the same programs.
-os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(__file__).parents[1] / ".cache" / "compiled-by-tests")
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(ROOT / ".cache" / "compiled-by-tests")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
@@ -61,6 +67,22 @@ def hasty_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
         jax.config.update("jax_disable_most_optimizations", True)
         yield
     jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(scope="session")
+def on_eight_devices() -> Callable[[Path], Any]:
+    """Runs a script in a process of its own, with eight virtual devices, and gives the JSON that it prints."""
+
+    def run(script: Path) -> Any:
+        # Without optimisation of what is compiled: it runs for milliseconds.
+        settings = {"JAX_NUM_CPU_DEVICES": "8", "NPROC": "16", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, script], env={**os.environ, **settings}, cwd=ROOT, capture_output=True, text=True, timeout=600
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        return json.loads(done.stdout)
+
+    return run
 
 
 TEMPLATE = (

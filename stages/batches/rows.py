@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stages.batches.plan import PlannedRow, Shape, least_capacity, plan_rows
-from stages.records import Batch, Segment
+from stages.records import Segment
 
 Unit = tuple[Segment, ...]
 
@@ -58,27 +58,6 @@ def empty_rows(num_rows: int, row_length: int, optional: Sequence[str] = ()) -> 
     floats = [np.zeros(shape, np.float32) for _ in range(3)]
     rest = {name: np.zeros(shape, np.float32) for name in optional}
     return Rows(*integers, np.zeros(shape, bool), *floats, np.full(shape, -1, np.int32), **rest)
-
-
-def rows_of(batch: Batch, row_length: int, optional: Sequence[str] = ()) -> Rows:
-    """The units of one batch, in as few rows as best-fit decreasing gives.
-
-    Raises:
-        ValueError: a unit is longer than a row.
-    """
-    filler = RowFiller([(1, row_length)], optional)
-    blocks = filler.add(batch.units) + filler.flush()
-    return joined([empty_rows(0, row_length, optional), *blocks])
-
-
-def joined(blocks: Sequence[Rows]) -> Rows:
-    """Blocks of rows one under another."""
-    arrays = {
-        name: np.concatenate([getattr(block, name) for block in blocks])
-        for name in Rows._fields
-        if getattr(blocks[0], name) is not None
-    }
-    return Rows(**arrays)
 
 
 class RowFiller:

@@ -19,6 +19,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from stages.models.mesh import on_a_mesh
+
 BLOCK = 128
 """Tokens of a block: long enough for a matrix product to run near its rate, short enough to skip what segments do not share."""
 MASKED = -1e30
@@ -50,7 +52,7 @@ def blocked_attention(
     rows, length, heads, size = query_BTND.shape
     num_keys = keys_BTKD.shape[2]
     padded = -length % BLOCK
-    together = rows if _on_a_mesh() else 1
+    together = rows if on_a_mesh() else 1
 
     def blocks(x: Array, inner: int) -> Array:
         """As [B / R, M, R, K, inner * Q, D]."""
@@ -167,8 +169,3 @@ def _scores(
     shape = (dots.shape[0], 1, dots.shape[2] // BLOCK, BLOCK, BLOCK)
     allowed = jnp.broadcast_to(allowed_RQQ[:, None, None], shape).reshape(dots.shape[0], 1, *dots.shape[2:])
     return jnp.where(allowed, dots, MASKED), slope
-
-
-def _on_a_mesh() -> bool:
-    mesh = jax.sharding.get_abstract_mesh()
-    return not mesh.empty and mesh.size > 1

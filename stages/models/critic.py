@@ -3,7 +3,7 @@
 The trunk is a decoder of the policy's shape with parameters of its own, which begin as the policy's. Where the policy has
 adapters, so has the trunk, and the weights beneath them are the same ones.
 
-Axes: B rows, T tokens of a row, V vocabulary, W width.
+Axes: B rows, T tokens of a row, W width.
 """
 
 from typing import Any
@@ -103,12 +103,6 @@ class ActorCritic(nnx.Module):
         """Let the critic begin as the policy is now; nothing the second time."""
         self.critic.begin(self.policy)
 
-    def __call__(
-        self, ids_BT: Int[Array, "B T"], positions_BT: Int[Array, "B T"], segments_BT: Int[Array, "B T"]
-    ) -> Float[Array, "B T V"]:
-        """See ``Transformer``."""
-        return self.policy(ids_BT, positions_BT, segments_BT)
-
     def hidden(
         self,
         ids_BT: Int[Array, "B T"],
@@ -123,10 +117,6 @@ class ActorCritic(nnx.Module):
     def head(self) -> Head:
         """See ``Transformer.head``."""
         return self.policy.head
-
-    def logits(self, hidden: Float[Array, "... W"]) -> Float[Array, "... V"]:
-        """See ``Transformer.logits``."""
-        return self.policy.logits(hidden)
 
     def values(
         self,

@@ -1,8 +1,8 @@
 """Log-probability of each token given those before it in its segment, and the entropy it was drawn with. Pure; no loss here.
 
-Two ways to one number. ``token_logprobs`` reads logits that are there. ``target_logprobs`` reads final vectors and projects
-them itself, targets only and a chunk at a time, and once more in the backward pass: so the logits of a micro-batch never exist
-whole, and tokens that are no targets (prompts, tool results, padding) cost no projection. Sums over the vocabulary are float32.
+Final vectors are projected here, targets only and a chunk at a time, and once more in the backward pass: so the logits of a
+micro-batch never exist whole, and tokens that are no targets (prompts, tool results, padding) cost no projection. Sums over the
+vocabulary are float32.
 
 On one device the targets of all rows stand in one line and the loop has as many chunks as they fill. On a mesh each row is a
 line of its own, which stays on its devices, and the loop is as long as the row with the most targets needs.
@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from stages.models.layers import soft_cap
+from stages.models.mesh import on_a_mesh
 
 CHUNK_LOGITS = 1 << 23
 """Logits of a chunk, in all lines: 32 MiB of float32. Fewer make its products slow, more cost memory alone."""
@@ -65,13 +66,13 @@ def target_logprobs(
         head: what turns it into logits.
         ids_BT: token ids.
         mask_BT: targets. The first token of a segment is none.
-        temperature: see ``token_logprobs``. Static.
+        temperature: divides the logits, as the sampler did; 0 stands for 1, as in ``stages.policy.SampleRequest``. Static.
 
     Returns:
         Float32 [B, T], nats. Entry t belongs to token t and comes from the vector at t - 1; 0 where it is no target.
     """
     rows, length, width = hidden_BTW.shape
-    lines = rows if _on_a_mesh() else 1
+    lines = rows if on_a_mesh() else 1
     vocabulary = head.projection_VW.shape[0]
     places = rows * (length - 1) // lines
     chunk = min(max(CHUNK_LOGITS // (vocabulary * lines), 16), places)
@@ -84,35 +85,6 @@ def target_logprobs(
         mask_BT[:, 1:].reshape(lines, places),
     )
     return tuple(jnp.pad(array_GL.reshape(rows, length - 1), ((0, 0), (1, 0))) for array_GL in scored)
-
-
-def token_logprobs(
-    logits_BTV: Float[Array, "B T V"],
-    ids_BT: Int[Array, "B T"],
-    segments_BT: Int[Array, "B T"],
-    temperature: float = 1.0,
-) -> tuple[Float[Array, "B T"], Float[Array, "B T"]]:
-    """Log-probabilities and entropies of packed rows, aligned to the token that is predicted.
-
-    Args:
-        logits_BTV: ``logits[b, t]`` scores the token after t.
-        ids_BT: token ids.
-        segments_BT: segment numbers, 0 for padding.
-        temperature: divides the logits, as the sampler did; 0 stands for 1, as in ``stages.policy.SampleRequest``. Static.
-
-    Returns:
-        Log-probabilities and entropies, float32 [B, T], nats. Entry t belongs to token t and comes from the logits at t - 1.
-        Both are 0 where there is nothing to predict from, the first token of a segment and padding: 0 and not NaN, because
-        NaN would survive a multiplication by the mask, in the value and in the gradient. Such tokens are never targets.
-    """
-    scaled_BTV = logits_BTV[:, :-1] / (temperature or 1.0)
-    all_logprobs_BTV = jax.nn.log_softmax(scaled_BTV, axis=-1)
-    chosen_BT = jnp.take_along_axis(all_logprobs_BTV, ids_BT[:, 1:, None], axis=-1, mode="clip")[..., 0]
-    entropy_BT = -jnp.sum(jnp.exp(all_logprobs_BTV) * all_logprobs_BTV, axis=-1)
-    predicted_BT = (segments_BT[:, 1:] == segments_BT[:, :-1]) & (segments_BT[:, 1:] > 0)
-    pad = ((0, 0), (1, 0))
-    logprobs_BT = jnp.pad(jnp.where(predicted_BT, chosen_BT, 0.0), pad)
-    return logprobs_BT, jnp.pad(jnp.where(predicted_BT, entropy_BT, 0.0), pad)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -214,8 +186,3 @@ def _logits(how: _How, hidden_NW: Array, projection_VW: Array) -> tuple[Array, A
     if how.cap is None:
         return capped_VN * slope, slope
     return capped_VN * slope, slope * (1.0 - jnp.square(capped_VN / how.cap))
-
-
-def _on_a_mesh() -> bool:
-    mesh = jax.sharding.get_abstract_mesh()
-    return not mesh.empty and mesh.size > 1

@@ -80,20 +80,29 @@ def replicated(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
 
 
+def on_a_mesh() -> bool:
+    """Whether what is traced now runs on several devices: under ``jax.set_mesh``, with a mesh of more than one."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return not mesh.empty and mesh.size > 1
+
+
+def shares_of_rows(mesh: Mesh) -> int:
+    """Devices that share the rows of a batch, each with as many; the others have copies of theirs."""
+    return mesh.shape["data"] * mesh.shape["fsdp"]
+
+
 def spread_rows(x: Array) -> Array:
     """Hold what flows between layers to one share of the rows on each device, under ``jax.set_mesh``; nothing without a mesh.
 
     Without this the partitioner splits the width of the stream as the parameters are split by ``fsdp``: every device would
     then compute with all rows.
     """
-    mesh = jax.sharding.get_abstract_mesh()
-    return x if mesh.empty or mesh.size == 1 else jax.lax.with_sharding_constraint(x, ROWS)
+    return jax.lax.with_sharding_constraint(x, ROWS) if on_a_mesh() else x
 
 
 def whole_rows(table: Array) -> Array:
     """Hold the rows [V, W] of a table whole, under ``jax.set_mesh``: what looks them up is split by ``fsdp`` already."""
-    mesh = jax.sharding.get_abstract_mesh()
-    if mesh.empty or mesh.size == 1:
+    if not on_a_mesh():
         return table
-    axis = "tensor" if table.shape[0] % mesh.shape["tensor"] == 0 else None
+    axis = "tensor" if table.shape[0] % jax.sharding.get_abstract_mesh().shape["tensor"] == 0 else None
     return jax.lax.with_sharding_constraint(table, PartitionSpec(axis))

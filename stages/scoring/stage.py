@@ -31,7 +31,7 @@ from stages.batches.plan import Shape
 from stages.batches.rows import RowFiller
 from stages.models.critic import ActorCritic
 from stages.models.logprobs import target_logprobs
-from stages.models.mesh import row_sharding
+from stages.models.mesh import row_sharding, shares_of_rows
 from stages.models.transformer import Transformer
 from stages.records import Episode, Group, Status, Weights
 from stages.scoring.config import ScoringConfig
@@ -165,7 +165,7 @@ class TokenScores:
 
     def _shared_shapes(self) -> tuple[Shape, ...]:
         shape = self._held.mesh.shape
-        shares = shape["data"] * shape["fsdp"]
+        shares = shares_of_rows(self._held.mesh)
         rows = [num for num, _ in self._config.shapes]
         if any(num % shares for num in rows):
             raise ValueError(

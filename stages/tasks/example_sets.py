@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from stages.records import Example
-from stages.tasks.source import epoch_order
+from stages.tasks.source import Endless
 
 
 class ExampleSets:
@@ -26,15 +24,13 @@ class ExampleSets:
                 f"expected at least one example and a size of at least 1; got {len(examples)} examples and size {size}, "
                 "in ExampleSets; check the file of demonstrations"
             )
-        self._examples, self._size, self._seed = examples, size, seed
-        self._drawn = 0
-        self._order: tuple[int, np.ndarray] | None = None
+        self._examples, self._size, self._drawn = Endless(examples, seed), size, 0
 
     def draw(self) -> tuple[Example, ...]:
         """The next set."""
         first = self._drawn * self._size
         self._drawn += 1
-        return tuple(self._at(first + offset) for offset in range(self._size))
+        return tuple(self._examples[first + offset] for offset in range(self._size))
 
     def state(self) -> int:
         """Number of sets drawn."""
@@ -43,9 +39,3 @@ class ExampleSets:
     def restore(self, state: int) -> None:
         """Go on after this many sets."""
         self._drawn = state
-
-    def _at(self, place: int) -> Example:
-        epoch, index = divmod(place, len(self._examples))
-        if self._order is None or self._order[0] != epoch:
-            self._order = (epoch, epoch_order(len(self._examples), self._seed, epoch))
-        return self._examples[int(self._order[1][index])]

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from stages.records import Example, Message, Preference
 from stages.tasks.examples import ExampleRow, MessageRow, to_example, to_row
 from stages.tasks.rows import read_rows
-from stages.tasks.source import epoch_order
+from stages.tasks.source import Endless
 
 
 class PreferenceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,17 +60,12 @@ class Preferences:
     def __init__(self, preferences: Sequence[Preference], seed: int) -> None:
         if not preferences:
             raise ValueError("expected at least one preference, got none, in Preferences; check the file of preferences")
-        self._preferences, self._seed = preferences, seed
-        self._drawn = 0
-        self._order: tuple[int, np.ndarray] | None = None
+        self._preferences, self._drawn = Endless(preferences, seed), 0
 
     def draw(self) -> Preference:
         """The next preference."""
-        epoch, index = divmod(self._drawn, len(self._preferences))
-        if self._order is None or self._order[0] != epoch:
-            self._order = (epoch, epoch_order(len(self._preferences), self._seed, epoch))
         self._drawn += 1
-        return self._preferences[int(self._order[1][index])]
+        return self._preferences[self._drawn - 1]
 
     def state(self) -> int:
         """Number of preferences drawn."""

@@ -6,10 +6,13 @@ Where the tasks come from is for ``jsonl.py``, ``arithmetic.py`` and the like.
 
 import hashlib
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from stages.records import Task
+
+T = TypeVar("T")
 
 
 class Tasks:
@@ -109,6 +112,25 @@ class Tasks:
         if self._stretches is None or not self._shuffle:
             return epoch_order(len(self._tasks), self._seed, epoch, shuffle=self._shuffle)
         return stretched_order(self._stretches, self._seed, epoch)
+
+
+class Endless(Generic[T]):
+    """A set read epoch after epoch, each in an order of its own: ``endless[place]`` is a pure function of seed and place.
+
+    Args:
+        items: the set, at least one.
+        seed: of the orders.
+    """
+
+    def __init__(self, items: Sequence[T], seed: int) -> None:
+        self._items, self._seed = items, seed
+        self._order: tuple[int, np.ndarray] | None = None
+
+    def __getitem__(self, place: int) -> T:
+        epoch, index = divmod(place, len(self._items))
+        if self._order is None or self._order[0] != epoch:
+            self._order = (epoch, epoch_order(len(self._items), self._seed, epoch))
+        return self._items[int(self._order[1][index])]
 
 
 def epoch_order(num_tasks: int, seed: int, epoch: int, *, shuffle: bool = True) -> np.ndarray:

@@ -25,7 +25,7 @@ from stages.cancellation import to_the_end
 from stages.checkpoint.store import CheckpointStore
 from stages.losses.tokens import Loss
 from stages.models.critic import ActorCritic, parted, together
-from stages.models.mesh import mesh_of
+from stages.models.mesh import mesh_of, shares_of_rows
 from stages.records import Batch, Weights
 from stages.train.advice import advice
 from stages.train.bad_steps import BadSteps, bad_step_error, describe
@@ -374,7 +374,7 @@ class Trainer:
 
 def _check_rows(config: TrainerConfig, model: nnx.Module) -> None:
     mesh = mesh_of(nnx.state(model, nnx.Param))
-    shares = mesh.shape["data"] * mesh.shape["fsdp"]
+    shares = shares_of_rows(mesh)
     uneven = [rows for rows, _ in config.shapes if rows % shares]
     if uneven:
         raise ValueError(

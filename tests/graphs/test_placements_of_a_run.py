@@ -1,30 +1,17 @@
 """Trainer, engine and reference on one device, on two and on three: the same run. All figures come from one process."""
 
-import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
 pytestmark = pytest.mark.slow  # One process that compiles some ten programs and runs six small runs.
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
-    # Without optimisation of what is compiled: it runs for milliseconds.
-    hasty = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    settings = {"JAX_NUM_CPU_DEVICES": "8", "NPROC": "16", **hasty, "PYTHONPATH": str(ROOT)}
-    script = Path(__file__).with_name("four_placements.py")
-    done = subprocess.run(
-        [sys.executable, script], env={**os.environ, **settings}, cwd=ROOT, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout)
+def found(on_eight_devices: Callable[[Path], Any]) -> dict[str, Any]:
+    return on_eight_devices(Path(__file__).with_name("four_placements.py"))
 
 
 def test_the_run_is_one_in_which_a_wrong_reference_would_show(found: dict[str, Any]) -> None:

@@ -3,8 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.batches.pack import make_batch
-from stages.batches.rows import RowFiller, Rows, empty_rows, joined, rows_of
+from stages.batches.rows import RowFiller, Rows, empty_rows
 from stages.records import Segment
 
 SHAPES = ((2, 16), (1, 16), (8, 4), (2, 4))
@@ -152,12 +151,3 @@ def test_arrays_that_the_loss_does_not_read_are_none():
     assert rows.proximal is None
     assert rows.values.shape == rows.returns.shape == (2, 4)
     assert rows.values.dtype == np.float32
-
-
-def test_the_rows_of_a_batch_lie_one_under_another():
-    batch = make_batch(0, [(one,) for one in numbered([4, 5, 3])])
-    assert rows_of(batch, 8).ids.tolist() == [[5, 6, 7, 8, 9, 10, 11, 12], [1, 2, 3, 4, 0, 0, 0, 0]]
-    assert rows_of(make_batch(0, []), 8).shape == (0, 8)
-    both = joined([empty_rows(1, 4), empty_rows(2, 4)])
-    assert both.shape == (3, 4)
-    assert both.reference is None

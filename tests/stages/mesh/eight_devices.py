@@ -19,7 +19,7 @@ from stages.batches.pack import make_batch
 from stages.losses.policy import PolicyLoss
 from stages.models.cache import empty_cache
 from stages.models.config import ExpertsConfig, ModelConfig
-from stages.models.logprobs import token_logprobs
+from stages.models.logprobs import target_logprobs
 from stages.models.lora import LoraConfig, add_lora
 from stages.models.mesh import MeshConfig, make_mesh, replicated, row_sharding
 from stages.models.names import named_leaves
@@ -56,8 +56,9 @@ ENGINE = EngineConfig(slots=2, context_length=LENGTH, prefill_rows=2, prefill_ch
 
 def packed(graphdef: Any) -> Callable[..., Any]:
     def loss(parameters: Any, ids: Any, positions: Any, segments: Any) -> Any:
-        logits = nnx.merge(graphdef, parameters)(ids, positions, segments)
-        return token_logprobs(logits, ids, segments)[0].mean(), logits
+        model = nnx.merge(graphdef, parameters)
+        hidden = model.hidden(ids, positions, segments)
+        return target_logprobs(hidden, model.head, ids, positions > 0)[0].mean(), model.logits(hidden)
 
     return jax.value_and_grad(loss, has_aux=True)
 

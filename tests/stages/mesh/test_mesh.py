@@ -1,31 +1,19 @@
 """Models, trainer and engine spread over eight virtual devices, against one device. All figures come from one process."""
 
-import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
 MESHES = ["dense (1, 1, 8)", "dense (2, 2, 2)", "dense (1, 8, 1)", "dense (8, 1, 1)", "mixture (1, 1, 8)", "mixture (2, 2, 2)"]
 
 pytestmark = pytest.mark.slow  # One process that compiles some forty programs.
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
-    # Without optimisation of what is compiled: it runs for milliseconds.
-    hasty = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    settings = {"JAX_NUM_CPU_DEVICES": "8", "NPROC": "16", **hasty, "PYTHONPATH": str(ROOT)}
-    script = Path(__file__).with_name("eight_devices.py")
-    done = subprocess.run(
-        [sys.executable, script], env={**os.environ, **settings}, cwd=ROOT, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout)
+def found(on_eight_devices: Callable[[Path], Any]) -> dict[str, Any]:
+    return on_eight_devices(Path(__file__).with_name("eight_devices.py"))
 
 
 @pytest.mark.parametrize("name", MESHES)

@@ -1,30 +1,17 @@
 """The same run of a trainer on one device and spread over eight: streamed, and going over each step several times."""
 
-import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
-
 pytestmark = pytest.mark.slow  # One process that compiles some twenty programs.
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
-    # Without optimisation of what is compiled: it runs for milliseconds.
-    hasty = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    settings = {"JAX_NUM_CPU_DEVICES": "8", "NPROC": "16", **hasty, "PYTHONPATH": str(ROOT)}
-    script = Path(__file__).with_name("eight_device_runs.py")
-    done = subprocess.run(
-        [sys.executable, script], env={**os.environ, **settings}, cwd=ROOT, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout)
+def found(on_eight_devices: Callable[[Path], Any]) -> dict[str, Any]:
+    return on_eight_devices(Path(__file__).with_name("eight_device_runs.py"))
 
 
 WHOLE = ["(1, 8, 1)", "(2, 2, 2)"]

@@ -52,7 +52,7 @@ def test_a_critic_of_a_policy_that_is_only_described_begins_as_it_was_loaded_and
 
 def read(model: ActorCritic) -> tuple[jax.Array, ...]:
     packed = IDS, POSITIONS, SEGMENTS
-    return model.values(*packed), model.policy.hidden(*packed), model(*packed), model.policy(*packed)
+    return model.values(*packed), model.policy.hidden(*packed), model.hidden(*packed), model.head.projection_VW
 
 
 @pytest.mark.slow
@@ -64,12 +64,13 @@ def test_a_value_is_of_what_came_before_a_token_in_its_segment() -> None:
     model.begin()
     head = np.arange(8, dtype=np.float32)
     model.critic.head_W[...] = jnp.asarray(head)
-    values, hidden, logits, own = nnx.jit(read)(model)
+    values, hidden, own, projection = nnx.jit(read)(model)
+    np.testing.assert_array_equal(own, hidden)
+    np.testing.assert_array_equal(projection, policy.head.projection_VW)
     values, hidden = np.asarray(values)[0], np.asarray(hidden)[0]
     wanted = [0, hidden[0] @ head, hidden[1] @ head, 0, hidden[3] @ head, hidden[4] @ head, hidden[5] @ head, 0]
     np.testing.assert_allclose(values, wanted, atol=1e-5)
     assert values.dtype == np.float32
-    np.testing.assert_array_equal(logits, own)
 
 
 def test_beside_adapters_the_critic_has_its_own_and_a_head_over_the_same_weights() -> None:

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from stages.models import layers, logprobs
-from stages.models.logprobs import Head, target_logprobs, token_logprobs
+from stages.models.logprobs import Head, target_logprobs
 
 RANDOM = np.random.default_rng(0)
 LOGITS = RANDOM.normal(size=(1, 7, 5)).astype(np.float32) * 3
 IDS = RANDOM.integers(0, 5, (1, 7)).astype(np.int32)
-SEGMENTS = np.array([[1, 1, 1, 2, 2, 0, 0]], np.int32)
+TARGETS = np.array([[False, True, True, False, True, False, False]])
 
 
 def by_hand(temperature: float) -> tuple[np.ndarray, np.ndarray]:
@@ -23,42 +23,42 @@ def by_hand(temperature: float) -> tuple[np.ndarray, np.ndarray]:
     return logprobs, entropies
 
 
-def test_token_is_scored_by_the_logits_before_it_and_segment_starts_and_padding_are_zero():
-    for got, expected in zip(token_logprobs(LOGITS, IDS, SEGMENTS), by_hand(1.0), strict=True):
-        np.testing.assert_allclose(got, expected, atol=1e-5)
+def scored(temperature: float = 1.0) -> tuple[jax.Array, jax.Array]:
+    """Vectors that are the logits, by a projection that leaves them as they are."""
+    return target_logprobs(LOGITS, Head(jnp.eye(5)), IDS, TARGETS, temperature)
 
 
-def test_temperature_divides_the_logits():
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_a_token_is_scored_by_the_logits_before_it_over_the_temperature_and_others_are_zero(temperature):
     """S80."""
-    for got, expected in zip(token_logprobs(LOGITS, IDS, SEGMENTS, 0.6), by_hand(0.6), strict=True):
+    for got, expected in zip(scored(temperature), by_hand(temperature), strict=True):
         np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
 def test_temperature_zero_scores_at_temperature_one():
     """S81."""
-    np.testing.assert_array_equal(token_logprobs(LOGITS, IDS, SEGMENTS, 0.0)[0], token_logprobs(LOGITS, IDS, SEGMENTS)[0])
-
-
-def test_gradient_is_finite_and_zero_where_nothing_is_predicted():
-    """S75."""
-    gradient = jax.grad(lambda logits: jnp.sum(token_logprobs(logits, IDS, SEGMENTS)[0]))(LOGITS)
-    assert np.isfinite(gradient).all()
-    assert (np.abs(gradient).sum(axis=-1) > 0)[0].tolist() == [True, True, False, True, False, False, False]
+    np.testing.assert_array_equal(scored(0.0)[0], scored()[0])
 
 
 WIDTH, ROWS, LENGTH, VOCABULARY = 6, 3, 23, 19
 
 
 def drawn(dtype: str = "float32") -> tuple:
-    """Vectors, a projection, ids, segments and targets: a few tokens of a row are none."""
+    """Vectors, a projection, ids and targets: a few tokens of a row are none."""
     random = np.random.default_rng(1)
     hidden = jnp.asarray(random.normal(size=(ROWS, LENGTH, WIDTH)), dtype)
     projection = jnp.asarray(random.normal(size=(VOCABULARY, WIDTH)), dtype)
     ids = random.integers(0, VOCABULARY, (ROWS, LENGTH)).astype(np.int32)
-    segments = np.sort(random.integers(1, 4, (ROWS, LENGTH)), axis=1).astype(np.int32)
-    segments[:, -3:] = 0
-    follows = np.pad((segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0), ((0, 0), (1, 0)))
-    return hidden, projection, ids, segments, follows & (random.random((ROWS, LENGTH)) < 0.6)
+    targets = random.random((ROWS, LENGTH)) < 0.5
+    targets[:, 0] = targets[:, -3:] = False
+    return hidden, projection, ids, targets
+
+
+def of_full_logits(logits: jax.Array, ids: np.ndarray, temperature: float = 1.0) -> tuple[jax.Array, jax.Array]:
+    """Log-probabilities and entropies of all tokens but the first, 0 for that, by the softmax of JAX."""
+    normal = jax.nn.log_softmax(logits[:, :-1] / (temperature or 1.0))
+    chosen = jnp.take_along_axis(normal, ids[:, 1:, None], axis=-1)[..., 0]
+    return tuple(jnp.pad(part, ((0, 0), (1, 0))) for part in (chosen, -jnp.sum(jnp.exp(normal) * normal, axis=-1)))
 
 
 def weighed(logprobs: jax.Array, entropies: jax.Array) -> jax.Array:
@@ -73,11 +73,11 @@ def weighed(logprobs: jax.Array, entropies: jax.Array) -> jax.Array:
 def test_targets_without_their_logits_are_what_full_logits_give(monkeypatch, chunk, cap, temperature):
     """Values and gradients, by vectors and projection, of log-probabilities and entropies; in chunks, and in a single one."""
     monkeypatch.setattr(logprobs, "CHUNK_LOGITS", chunk)
-    hidden, projection, ids, segments, mask = drawn()
+    hidden, projection, ids, mask = drawn()
 
     def full(hidden: jax.Array, projection: jax.Array) -> jax.Array:
         logits = layers.soft_cap(hidden @ projection.T, cap)
-        return weighed(*(jnp.where(mask, part, 0.0) for part in token_logprobs(logits, ids, segments, temperature)))
+        return weighed(*(jnp.where(mask, part, 0.0) for part in of_full_logits(logits, ids, temperature)))
 
     def targets(hidden: jax.Array, projection: jax.Array) -> jax.Array:
         return weighed(*target_logprobs(hidden, Head(projection, cap), ids, mask, temperature))
@@ -91,7 +91,7 @@ def test_targets_without_their_logits_are_what_full_logits_give(monkeypatch, chu
 
 def test_tokens_that_are_no_targets_give_zero_and_have_no_gradient():
     """S75: NaN in the vector of one that is no target reaches neither."""
-    hidden, projection, ids, _, mask = drawn()
+    hidden, projection, ids, mask = drawn()
     hidden = jnp.where(jnp.pad(mask[:, 1:], ((0, 0), (0, 1)))[..., None], hidden, jnp.nan)
     found = jax.jit(lambda h, p: target_logprobs(h, Head(p), ids, mask))(hidden, projection)
     gradient = jax.jit(jax.grad(lambda h, p: weighed(*target_logprobs(h, Head(p), ids, mask)), argnums=(0, 1)))(
@@ -104,7 +104,7 @@ def test_tokens_that_are_no_targets_give_zero_and_have_no_gradient():
 
 
 def test_without_a_target_nothing_is_projected_and_all_is_zero():
-    hidden, projection, ids, _, mask = drawn()
+    hidden, projection, ids, mask = drawn()
     value, gradient = jax.value_and_grad(lambda h: weighed(*target_logprobs(h, Head(projection), ids, np.zeros_like(mask))))(
         hidden
     )
@@ -113,9 +113,9 @@ def test_without_a_target_nothing_is_projected_and_all_is_zero():
 
 
 def test_bfloat16_vectors_give_float32_numbers_close_to_exact_ones():
-    hidden, projection, ids, segments, mask = drawn("bfloat16")
+    hidden, projection, ids, mask = drawn("bfloat16")
     found = target_logprobs(hidden, Head(projection), ids, mask)
-    exact = token_logprobs(hidden.astype(jnp.float32) @ projection.astype(jnp.float32).T, ids, segments)
+    exact = of_full_logits(hidden.astype(jnp.float32) @ projection.astype(jnp.float32).T, ids)
     for mine, other in zip(found, exact, strict=True):
         assert mine.dtype == jnp.float32
         np.testing.assert_allclose(mine, np.where(mask, other, 0.0), atol=1e-4)

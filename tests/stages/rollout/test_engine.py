@@ -3,6 +3,7 @@ long because all of its tests share one small model and the programs compiled fo
 """
 
 import asyncio
+import functools
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -13,7 +14,7 @@ import pytest
 from flax import nnx
 
 from stages.models.config import ModelConfig
-from stages.models.logprobs import token_logprobs
+from stages.models.logprobs import target_logprobs
 from stages.models.transformer import Transformer
 from stages.policy import Sample, SampleRequest
 from stages.records import Weights
@@ -72,13 +73,19 @@ def forward(model: Transformer, *packed: np.ndarray) -> jax.Array:
     return model(*packed)
 
 
+@functools.partial(nnx.jit, static_argnums=4)
+def scored(model: Transformer, ids: np.ndarray, at: np.ndarray, segments: np.ndarray, temperature: float) -> jax.Array:
+    targets = (segments > 0) & (at > 0)
+    return target_logprobs(model.hidden(ids, at, segments), model.head, ids, targets, temperature)[0]
+
+
 def trained_logprobs(model: Transformer, ids_T: np.ndarray, temperature: float) -> np.ndarray:
     """What the training forward pass gives each token of one segment."""
     num = len(ids_T)
     ids, positions = np.zeros((1, 48), np.int32), np.arange(48, dtype=np.int32)[None]
     ids[0, :num] = ids_T
     segments = (positions < num).astype(np.int32)
-    return np.asarray(token_logprobs(forward(model, ids, positions, segments), ids, segments, temperature)[0])[0, :num]
+    return np.asarray(scored(model, ids, positions, segments, temperature))[0, :num]
 
 
 def test_logprobs_over_two_turns_equal_those_of_the_training_forward_pass():

@@ -12,7 +12,7 @@ from flax import nnx
 
 from flow import Context, testing
 from stages.batches.pack import make_batch
-from stages.batches.rows import Rows, rows_of
+from stages.batches.rows import RowFiller, Rows
 from stages.losses.policy import PolicyLoss
 from stages.losses.supervised import SupervisedLoss
 from stages.models.config import ModelConfig
@@ -80,8 +80,11 @@ def batch_of(birth: int, segments: Sequence[Segment], **settings: Any) -> Batch:
     return make_batch(birth, [(segment,) for segment in segments], **settings)
 
 
-def packed(batch: Batch) -> Rows:
-    return rows_of(batch, ROW)
+def packed(batch: Batch, num_rows: int = 1) -> Rows:
+    """A batch that fills so many rows."""
+    filler = RowFiller([(num_rows, ROW)])
+    (rows,) = filler.add(batch.units) + filler.flush()
+    return rows
 
 
 def config(**settings: Any) -> TrainerConfig:
@@ -284,13 +287,12 @@ def test_supervised_training_learns_a_fixed_sequence():
     assert abs(rows[0]["loss"] - math.log(VOCAB)) < 1.0
     assert rows[-1]["loss"] < 0.1
     assert rows[-1]["kl"] is None
-    assert np.argmax(everything(model, demonstration)[0, :6], axis=-1).tolist() == ids[1:].tolist()
+    assert np.argmax(everything(model, packed(demonstration))[0, :6], axis=-1).tolist() == ids[1:].tolist()
 
 
-def everything(model: nnx.Module, batch: Batch) -> np.ndarray:
+def everything(model: nnx.Module, rows: Rows) -> np.ndarray:
     """float64 [R, L, V]: logits, by one jitted call."""
     graphdef, parameters = nnx.split(model)
-    rows = packed(batch)
     logits = jax.jit(lambda p: nnx.merge(graphdef, p)(rows.ids, rows.positions, rows.segments))(parameters)
     return np.asarray(logits, np.float64)
 
@@ -306,8 +308,8 @@ def test_policy_training_makes_rewarded_tokens_likelier():
     random = np.random.default_rng(5)
     batch = batch_of(0, [segment(random, ROW, advantage=1.0), segment(random, ROW, advantage=-1.0)])
     model, _, _ = train([[batch]] * 5)
-    rows = packed(batch)
-    gain = scored(everything(model, batch), rows.ids) - scored(everything(tiny(), batch), rows.ids)
+    rows = packed(batch, 2)
+    gain = scored(everything(model, rows), rows.ids) - scored(everything(tiny(), rows), rows.ids)
     assert gain[0][rows.mask[0]].sum() > 0.0 > gain[1][rows.mask[1]].sum()
 
 
@@ -316,7 +318,8 @@ def test_behaviour_log_probabilities_at_the_sampling_temperature_give_a_ratio_of
     """S80, S81: engine and trainer score one distribution; temperature 0 stands for 1 on both sides."""
     batch = batch_of(0, [segment(np.random.default_rng(6), ROW, advantage=1.0)])
     (one,) = batch.segments
-    behaviour = scored(everything(tiny(), batch) / divisor, packed(batch).ids)[0].astype(np.float32)
+    rows = packed(batch)
+    behaviour = scored(everything(tiny(), rows) / divisor, rows.ids)[0].astype(np.float32)
     batch = batch_of(0, [msgspec.structs.replace(one, logprobs=behaviour)])
     _, rows, _ = train([[batch]], temperature=temperature)
     assert abs(rows[0]["ratio"] - 1.0) < 1e-5

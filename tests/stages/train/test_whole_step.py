@@ -14,7 +14,7 @@ from flax import nnx
 
 from flow import testing
 from stages.batches.pack import make_batch
-from stages.batches.rows import Rows, rows_of
+from stages.batches.rows import RowFiller, Rows
 from stages.checkpoint.store import CheckpointStore
 from stages.losses.policy import PolicyLoss
 from stages.losses.supervised import SupervisedLoss
@@ -77,7 +77,10 @@ def test_passes_go_over_the_whole_step_with_one_old_policy_for_all_of_them(train
     """S78: minibatches A and B, two passes: each pass has both before the next begins; by hand with plain optax."""
     step = batches([2, 1, 3])
     ran = train([step], loss=Proximal(), num_epochs=2, num_minibatches=2, learning_rate=0.05)
-    wholes = [rows_of(make_batch(0, [unit for batch in part for unit in batch.units]), 12) for part in (step[:2], step[2:])]
+    fillers = [RowFiller([(2, 12)]) for _ in range(2)]
+    for filler, part in zip(fillers, (step[:2], step[2:]), strict=True):
+        assert [block for batch in part for block in filler.add(batch.units)] == []
+    wholes = [rows for filler in fillers for rows in filler.flush()]
     sequence = [*order(0, 1, 0, 2), *order(0, 1, 1, 2)]
     assert sorted(sequence[:2]) == sorted(sequence[2:]) == [0, 1]
     expected, losses, olds = by_hand(tiny(), wholes, sequence, 0.05)

@@ -13,7 +13,7 @@ from flax import nnx
 
 from flow import Context, testing
 from stages.batches.pack import make_batch
-from stages.batches.rows import rows_of
+from stages.batches.rows import RowFiller
 from stages.checkpoint.store import CheckpointStore, load_parameters
 from stages.losses.policy import PolicyLoss
 from stages.models.config import ModelConfig
@@ -218,8 +218,9 @@ def test_the_gap_is_of_tokens_that_the_version_being_trained_sampled():
 def reference(parameters: Any, batch: Batch) -> np.ndarray:
     """Log-probabilities of the first row by a plain forward pass."""
     graphdef = nnx.split(decoder(), nnx.Param)[0]
-    rows = rows_of(batch, 24)
-    logits = nnx.merge(graphdef, parameters)(rows.ids[:1], rows.positions[:1], rows.segments[:1])
+    filler = RowFiller([(1, 24)])
+    rows, *_ = filler.add(batch.units) + filler.flush()
+    logits = nnx.merge(graphdef, parameters)(rows.ids, rows.positions, rows.segments)
     logprobs = np.asarray(jax.nn.log_softmax(logits))[0]
     return np.array([0.0] + [logprobs[t - 1, rows.ids[0, t]] for t in range(1, 24)])
 
