@@ -14,7 +14,7 @@ import pytest
 from flax import nnx
 
 from stages.models.config import ModelConfig
-from stages.models.logprobs import token_logprobs
+from stages.models.logprobs import target_logprobs
 from stages.models.transformer import Transformer
 from stages.policy import Sample, SampleRequest
 from stages.records import Weights
@@ -186,12 +186,13 @@ def test_stop_string_needs_an_engine_that_can_read():
 def trained_logprobs(seed: int, ids_T: np.ndarray, num: int) -> np.ndarray:
     """What the training forward pass gives the last tokens of one segment."""
     packed = ids_T[None], np.arange(len(ids_T), dtype=np.int32)[None], np.ones((1, len(ids_T)), np.int32)
-    return np.asarray(token_logprobs(forward(make_model(seed), *packed), packed[0], packed[2], 0.8)[0])[0, -num:]
+    return np.asarray(forward(make_model(seed), *packed))[0, -num:]
 
 
 @nnx.jit
-def forward(model: Transformer, *packed: np.ndarray) -> jax.Array:
-    return model(*packed)
+def forward(model: Transformer, ids_BT: np.ndarray, *packed: np.ndarray) -> jax.Array:
+    targets_BT = np.arange(ids_BT.shape[1])[None] > 0
+    return target_logprobs(model.hidden(ids_BT, *packed), model.head, ids_BT, targets_BT, 0.8)[0]
 
 
 @pytest.mark.parametrize("after_swap", ["recompute", "keep"])
