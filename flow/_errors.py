@@ -7,7 +7,8 @@ FlowError
 ├── DeadlineExceeded    (TimeoutError)  one attempt took longer than its deadline: that item's failure
 ├── CancelledInside     (RuntimeError)  user code raised a cancellation nobody asked for: that item's failure
 ├── NotPortable         (TypeError)     a stage, a type or a value cannot go to another process
-├── NotResumable        (TypeError)     a source does not say where it is, so that a run could not go on from there
+├── NotResumable        (TypeError)     something of a graph cannot be saved, so that a run could not go on from there
+├── CannotResume        (ValueError)    what was saved is of another graph, or damaged
 ├── WorkerDied          (RuntimeError)  the process of an attempt ended under it: that item's failure
 ├── RaisedElsewhere     (RuntimeError)  stands for an exception that cannot leave the process it was raised in
 ├── Stalled             (TimeoutError)  nothing was committed for too long; carries the report
@@ -119,13 +120,15 @@ class NotPortable(FlowError, TypeError):
 
 
 class NotResumable(FlowError, TypeError):
-    """A source does not declare its state: a run over it can be started, and not resumed."""
+    """Something of a graph cannot be saved, so that a run of it can be started and not resumed."""
 
-    def __init__(self, where: str, got: str) -> None:
-        super().__init__(
-            f"{where}: expected a source that declares its state, with state() and restore(state), or a sequence; got {got}; "
-            "give it both, draw from a sequence, or from what makes the iterable anew (stages.tasks.iterated.Replayed)"
-        )
+    def __init__(self, where: str, expected: str, got: str, remedy: str) -> None:
+        self.where, self.expected, self.got, self.remedy = where, expected, got, remedy
+        super().__init__(f"{where}: expected {expected}; got {got}; {remedy}")
+
+
+class CannotResume(FlowError, ValueError):
+    """What was saved does not fit the graph that is to go on from it, or is damaged."""
 
 
 class WorkerDied(FlowError, RuntimeError):

@@ -7,7 +7,7 @@ from typing import Any
 from ._core.state import State
 from ._errors import StageFailed
 from ._park import Parker
-from ._work import Waiting
+from ._work import Holding, Waiting
 from .trace import Recorder
 
 
@@ -31,14 +31,26 @@ class Loading:
         self._loads: dict[str, tuple[int, float]] = {}
 
     async def start(self) -> None:
-        """Load the initial values and put them in force, as version 0; in a run that goes on, as the newest ever published."""
+        """Load the initial values and put them in force, as version 0; in a run that goes on, as the newest ever published.
+
+        Where that run had an older version in force that something still holds, it is put in force first, and the newest
+        follows as it would have.
+        """
         for feedback in self._spec.feedback:
-            initial = feedback.initial() if callable(feedback.initial) else feedback.initial
-            version = self._state.cells[feedback.cell].published
-            if initial is not None:
-                await self._load(feedback.cell, initial, version)
-            self._state.cells[feedback.cell].start(initial, version)
+            cell = self._state.cells[feedback.cell]
+            newest, version = cell.published, cell.published
+            initial = value = feedback.initial() if callable(feedback.initial) else feedback.initial
+            owner = self._owner(feedback.cell)
+            held = owner.held if isinstance(owner, Holding) else None
+            if held is not None:
+                version, value = held
+            if value is not None:
+                await self._load(feedback.cell, value, version)
+            cell.start(value, version)
             self._return_tickets(feedback.cell, version)
+            if version < newest:
+                cell.published = newest - 1
+                self._publish(feedback.cell, initial)
 
     def publish(self, node: str, value: Any) -> dict[str, int]:
         """A sink completed a step: its result is published on its feedback edges.
@@ -49,10 +61,18 @@ class Loading:
         versions: dict[str, int] = {}
         for feedback in self._spec.feedback:
             if feedback.source == node:
-                versions[feedback.cell] = self._state.cells[feedback.cell].publish(value)
-                self.under_way.add(feedback.cell)
-                self._parkers[feedback.cell]()
+                versions[feedback.cell] = self._publish(feedback.cell, value)
         return versions
+
+    def _publish(self, name: str, value: Any) -> int:
+        self.under_way.add(name)
+        self._parkers[name]()
+        return self._state.cells[name].publish(value)
+
+    def _owner(self, name: str) -> Any:
+        """The object that loads the values of a cell."""
+        load = self._spec.cells[name].load
+        return getattr(load, "__self__", load)
 
     async def serve(self, name: str) -> None:
         """Put published values of one cell in force until cancelled."""
@@ -71,8 +91,7 @@ class Loading:
         """Which cells are being loaded, and what each load waits for, as far as it tells: names and texts for a report."""
         lines: list[tuple[str, str]] = []
         for name, (version, since) in self._loads.items():
-            load = self._spec.cells[name].load
-            owner = getattr(load, "__self__", load)
+            owner = self._owner(name)
             waiting = owner.waiting if isinstance(owner, Waiting) else None
             lines.append((f"cell {name}", f"version {version} is being loaded, since {now - since:,.0f} s{_why(waiting)}"))
         return lines

@@ -17,6 +17,7 @@ from ._core.state import State
 from ._counters import count
 from ._errors import LedgerError, StageFailed, together
 from ._executor import Executor
+from ._keeping import Keeping
 from ._limits import Processes
 from ._loading import Loading
 from ._longest import end_longest
@@ -27,6 +28,8 @@ from ._stall import Watch
 from ._stop import Stop, shut, stop_drawing, winding_down
 from ._summary import Status, Summary, summarise
 from ._watcher import GuardedTally, Tally, Watcher
+from ._workers.hands import Hands
+from .saving._saving import Saving
 from .trace import LoopLag, Recorder
 
 _NUMBERS = itertools.count()
@@ -46,6 +49,10 @@ class Run:
             behind, and named in the error and in the summary.
         lag: measures the loop while the graph is at work; ``None`` to leave it alone.
         tally: who counts what was drawn and what became of it; ``None`` for nobody.
+        saving: how the run is saved, and what it goes on from; ``None`` saves nothing.
+
+    Raises:
+        BuildError: rule B7, with ``saving``: something of the graph cannot be saved.
 
     Example:
         ``summary = await Run(graph.build()).finish()``
@@ -61,15 +68,17 @@ class Run:
         closing_s: float = 30.0,
         lag: LoopLag | None = None,
         tally: Tally | None = None,
+        saving: Saving | None = None,
     ) -> None:
         self.plan, self.state, self.number = plan, State(plan), next(_NUMBERS)
         self._recorder, self._watchers, self._stall_s = recorder, tuple(watchers), stall_s
         self.watched = bool(self._watchers)
         self.tally = None if tally is None else GuardedTally(tally, self._fail, plan.spec)
         self._lag = lag
+        self._keeping = None if saving is None else Keeping(self.state, saving)
         self._closing = Closing(closing_s, stall_s)
         self._loading = Loading(self.state, recorder, self._maybe_over)
-        self._staff = Staff(self, recorder, self._fail, self._maybe_over)
+        self._staff = Staff(self, recorder, self._fail, self._maybe_over, self._keeping)
         self.state.on_unwanted = self._staff.give_up_unwanted
         self.state.on_end = None if self.tally is None else self.tally.ended
         self._parkers: list[Parker] = []
@@ -158,6 +167,8 @@ class Run:
                 await self._open(stack)
                 await self._work()
                 self._bound_stages()
+                if self._keeping is not None:
+                    await self._keeping.end(last=self._stop == "suspended" and self._error is None)
                 if self._error is not None:
                     raise self._error  # so that stages are closed with it
         except Exception as error:
@@ -283,14 +294,13 @@ class Run:
             watcher.committed(node, values)
 
     def reported(self, node: str, row: Mapping[str, Any]) -> None:
-        """Pass on to the watchers, on the loop: rows may come from a stage's thread."""
-        loop = self._loop or asyncio.get_running_loop()
-        for watcher in self._watchers:
-            loop.call_soon_threadsafe(self._tell, watcher, node, dict(row))
+        """Pass on to the watchers, on the loop: at once for who is on it, so that no step is complete before its row."""
+        self._at_once(self._tell, node, dict(row))
 
-    def _tell(self, watcher: Watcher, node: str, row: Mapping[str, Any]) -> None:
+    def _tell(self, node: str, row: Mapping[str, Any]) -> None:
         try:
-            watcher.reported(node, row)
+            for watcher in self._watchers:
+                watcher.reported(node, row)
         except Exception as error:
             self._fail(error)
 
@@ -304,6 +314,11 @@ class Run:
         """A sink completed a step: its feedback edges publish the result."""
         for cell, version in self._loading.publish(node, value).items():
             self.instant(f"{cell} published", {"version": version})
+
+    async def keep(self, hands: Hands) -> None:
+        """A step is complete and published: commit, where that is due."""
+        if self._keeping is not None:
+            await self._keeping.after_step(hands)
 
     def finished(self, sink: NodeState) -> None:
         """A sink has all its steps: what is still on its way there is surplus."""
@@ -320,7 +335,10 @@ class Run:
                 await self._staff.open_processes(node, stack)
             elif id(node.spec.stage) not in opened:
                 opened.add(id(node.spec.stage))
-                await _enter(stack, node.spec.stage)
+                if isinstance(stage := node.spec.stage, AbstractAsyncContextManager):
+                    await stack.enter_async_context(cast("AbstractAsyncContextManager[Any]", stage))
+        if self._keeping is not None:
+            await self._keeping.restore()
         await self._loading.start()
 
     async def _work(self) -> None:
@@ -383,9 +401,3 @@ class Run:
             self._staff.replaces = False
             if self._began is None:
                 self._bound_stages()  # stages are being opened still, for ever perhaps
-
-
-async def _enter(stack: AsyncExitStack, stage: AbstractAsyncContextManager[Any] | object) -> None:
-    """Open a stage that holds resources."""
-    if isinstance(stage, AbstractAsyncContextManager):
-        await stack.enter_async_context(cast("AbstractAsyncContextManager[Any]", stage))

@@ -10,6 +10,7 @@ from ._core.node import NodeState
 from ._deadlines import Timer
 from ._errors import StageFailed
 from ._executor import Executor
+from ._keeping import Keeping
 from ._lane import Lane, clock_of
 from ._limits import Threads
 from ._processes.clerk import Mark
@@ -31,6 +32,7 @@ class Staff:
         recorder: where lanes are drawn; ``None`` for nowhere.
         on_error: called with what a task died of.
         on_gone: called when the last worker has ended.
+        keeping: saves the run; ``None`` where nobody does.
 
     Attributes:
         crews: workers by node.
@@ -41,9 +43,15 @@ class Staff:
     """
 
     def __init__(
-        self, host: Host, recorder: Recorder | None, on_error: Callable[[BaseException], None], on_gone: Callable[[], None]
+        self,
+        host: Host,
+        recorder: Recorder | None,
+        on_error: Callable[[BaseException], None],
+        on_gone: Callable[[], None],
+        keeping: Keeping | None = None,
     ) -> None:
         self._host, self._recorder, self._on_error, self._on_gone = host, recorder, on_error, on_gone
+        self._keeping = keeping
         self._timer = Timer()
         self._processes: dict[str, ProcessCrew] = {}
         self.crews: list[Crew] = []
@@ -141,8 +149,13 @@ class Staff:
                     self._on_error(_too_many_threads(node, running))
 
             executor = self._host.threads(node.spec.name, deadlines.passed, late, given_up)
-        values = drawn_from(node.spec.stage if node.spec.kind == "source" else ())
-        return Crew(node, deadlines, executor, values, processes=self._processes.get(node.spec.name))
+        keeping, name = self._keeping, node.spec.name
+        skipped = 0 if keeping is None else keeping.skipped.get(name, 0)
+        values = drawn_from(node.spec.stage if node.spec.kind == "source" else (), skipped)
+        crew = Crew(node, deadlines, executor, values, processes=self._processes.get(name))
+        if keeping is not None:
+            keeping.hired(crew)
+        return crew
 
     def _start(self, crew: Crew, hands: Hands, name: str) -> None:
         task = hands.task = asyncio.get_running_loop().create_task(work(hands), name=_task_name(crew))

@@ -53,7 +53,10 @@ class Collector(Protocol[In_contra, Out_co]):
         ...
 
     def finish(self, context: Context, /) -> Out_co:
-        """Complete the step. The result, awaited where it is awaitable, goes to the feedback edge."""
+        """Complete the step. The result, awaited where it is awaitable, goes to the feedback edge.
+
+        Cancelled while it waits for something, it has changed nothing: the items of the step come again.
+        """
         ...
 
 
@@ -64,6 +67,16 @@ class Waiting(Protocol):
     @property
     def waiting(self) -> str | None:
         """What the load under way waits for, in few words; ``None`` where it works."""
+        ...
+
+
+@runtime_checkable
+class Holding(Protocol):
+    """The object of a cell's ``load``, where it may hold an older version in force than the newest, across a resume too."""
+
+    @property
+    def held(self) -> tuple[int, Any] | None:
+        """The version that a run which goes on begins with, and its value; ``None`` for the newest."""
         ...
 
 

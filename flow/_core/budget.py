@@ -5,11 +5,30 @@ Two limits. Of the last ``of`` outcomes at most ``most`` may have failed. And a 
 """
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Literal
 
 from .._errors import BudgetExceeded
 from .._policy import Drop, Emit, Retry
 from .._spec import NodeSpec
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Moment of a budget.
+
+    Attributes:
+        failed: numbers of the outcomes that failed, as far back as the limit looks.
+        count: outcomes so far.
+        fruitless: items in a row that gave nothing.
+        reason: of the last that did not go on.
+    """
+
+    failed: tuple[int, ...]
+    count: int
+    fruitless: int
+    reason: str
+
 
 Outcome = Literal["marked", "filtered", "failed"]
 """``marked`` goes on but stands for a failure; ``filtered`` is dropped on purpose, ``failed`` for an error."""
@@ -64,6 +83,15 @@ class Spending:
             remedy = "Look at what it filters; where that is meant, budget=None in the graph sets no limit"
             return BudgetExceeded(self._spec.name, got, f"at least 1 of {patience}", self._reason, remedy)
         return None
+
+    def moment(self) -> Spent:
+        """What a snapshot needs."""
+        return Spent(tuple(self._failed), self._count, self._fruitless, self._reason)
+
+    def resume(self, moment: Spent) -> None:
+        """Go on from a snapshot."""
+        self._failed = deque(moment.failed)
+        self._count, self._fruitless, self._reason = moment.count, moment.fruitless, moment.reason
 
     def _too_many_failed(self, most: int, of: int) -> BudgetExceeded:
         did, what = ("dropped", "groups") if self._spec.kind == "group" else ("failed", "items")

@@ -2,12 +2,14 @@
 
 An attempt under way is in it as its input, back in its place and one attempt older; a step under way as the items it had taken.
 Values are references. What is not here: what stages keep themselves, values of cells (who restores them starts the cells with
-them), and the time.
+them), and the time, so that a rate begins anew.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .budget import Spent
 from .channel import Channel
 from .freshness import Tickets
 from .groups import Groups, OpenGroup
@@ -59,6 +61,8 @@ class Moment:
         turns: what fans remember of whose turn it is, by node.
         sizes: of pools.
         given: newest version that each source of versions gave.
+        budgets: what nodes have spent of theirs.
+        in_hand: by source, the item that was drawn and waits for room.
     """
 
     edges: dict[str, EdgeMoment]
@@ -71,10 +75,17 @@ class Moment:
     turns: dict[str, Any] = field(default_factory=dict[str, Any])
     sizes: dict[str, int] = field(default_factory=dict[str, int])
     given: dict[str, int] = field(default_factory=dict[str, int])
+    budgets: dict[str, Spent] = field(default_factory=dict[str, Spent])
+    in_hand: dict[str, Item] = field(default_factory=dict[str, Item])
 
 
-def capture(state: State) -> Moment:
-    """Take the moment of a graph. The graph may go on at once."""
+def capture(state: State, in_hand: Mapping[str, Item] | None = None) -> Moment:
+    """Take the moment of a graph. The graph may go on at once.
+
+    Args:
+        state: of the graph.
+        in_hand: by source, what its workers have drawn and not put anywhere; ``None`` for nothing.
+    """
     nodes = state.nodes
     return Moment(
         edges={edge.name: _edge(edge) for node in nodes.values() for edge in node.inputs},
@@ -87,11 +98,16 @@ def capture(state: State) -> Moment:
         turns={name: node.fan.turn for name, node in nodes.items() if node.fan is not None},
         sizes=dict(state.pools.sizes),
         given={name: node.given for name, node in nodes.items() if node.spec.kind == "versions"},
+        budgets={name: node.budget.moment() for name, node in nodes.items()},
+        in_hand={name: _copy(item) for name, item in (in_hand or {}).items()},
     )
 
 
 def restore(state: State, moment: Moment) -> None:
-    """Put a moment into a fresh state of the same graph. The moment stays as it is, so it can be used again."""
+    """Put a moment into a fresh state of the same graph. The moment stays as it is, so it can be used again.
+
+    What sources have in hand is for the workers, which are not here.
+    """
     for node in state.nodes.values():
         name = node.spec.name
         for edge in node.inputs:
@@ -107,6 +123,8 @@ def restore(state: State, moment: Moment) -> None:
         if node.fan is not None:
             node.fan.turn = moment.turns[name]
         node.given = moment.given.get(name, node.given)
+        if name in moment.budgets:
+            node.budget.resume(moment.budgets[name])
     for name, (version, published, skipped) in moment.cells.items():
         cell = state.cells[name]
         cell.version, cell.published, cell.skipped = version, published, skipped

@@ -16,12 +16,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from .._codec import Codec
 from .._context import Context
 from .._errors import WorkerDied
 from .._park import outlast
 from ..by_path import loaded_by_path
 from .clerk import Clerk, OnMark
-from .codec import Codec, unpack_outcome
+from .codec import unpack_outcome
 from .errors import unpack
 from .frames import Frame
 from .link import Link

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from .._codec import Codec
 from .._context import Context
 from .._park import outlast
-from .codec import Codec
 from .errors import pack
 from .messages import Ask, Closed, Granted, Message, Opened, Read, Refused, Return, Row, Value
 

@@ -15,7 +15,7 @@ from .._errors import NotPortable, WorkerDied
 from .._park import outlast
 from .child import Child, Job
 from .clerk import OnMark
-from .codec import Codec, optional
+from .codec import optional, port_codec
 from .main_module import refuse_while_preparing
 
 TRIES = 3
@@ -53,8 +53,8 @@ class ProcessCrew:
         on_mark: OnMark | None = None,
     ) -> None:
         self._node = node
-        reads = None if reads_type is None else Codec(node, "reads", optional(reads_type), where)
-        codecs = Codec(node, "in", takes, where), Codec(node, "out", gives, where)
+        reads = None if reads_type is None else port_codec(node, "reads", optional(reads_type), where)
+        codecs = port_codec(node, "in", takes, where), port_codec(node, "out", gives, where)
         payload = _pickled(node, (stage, takes, gives, reads_type), where)
         job = Job(node, payload, *codecs, reads, on_mark)
         self._places = [_Place(job) for _ in range(workers)]

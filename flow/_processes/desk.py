@@ -12,8 +12,8 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from typing import Any, TypeAlias
 
+from .._codec import Codec
 from .._context import Desk, Versioned
-from .codec import Codec
 from .errors import unpack
 from .messages import Ask, Closed, Granted, Message, Opened, Read, Refused, Return, Row, Value
 

@@ -21,7 +21,7 @@ from typing import Any, NoReturn, cast
 from .._context import Context
 from .._core.item import Item
 from ..by_path import load_by_path
-from .codec import Codec, optional, pack_outcome
+from .codec import optional, pack_outcome, port_codec
 from .desk import ChildDesk
 from .errors import pack
 from .frames import Assembler, Frame, framed
@@ -96,9 +96,9 @@ class Worker:
         parts: tuple[Any, Any, Any, Any] = pickle.loads(payload)
         self._stage: Any
         self._stage, takes, gives, reads = parts
-        self._takes, self._gives = Codec(self._node, "in", takes), Codec(self._node, "out", gives)
+        self._takes, self._gives = port_codec(self._node, "in", takes), port_codec(self._node, "out", gives)
         if reads is not None:
-            self._desk.reads = Codec(self._node, "reads", optional(reads))
+            self._desk.reads = port_codec(self._node, "reads", optional(reads))
 
     async def serve(self) -> None:
         """Enter the stage, handle calls until told to close, leave the stage."""

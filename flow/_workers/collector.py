@@ -53,6 +53,8 @@ class CollectorWorker:
                 raise
             self._state.commit_step(node, items)
             self._hands.host.published(node.spec.name, value)
+            if not self._hands.cancelled:
+                await self._hands.host.keep(self._hands)
             if self._hands.cancelled:
                 raise asyncio.CancelledError
         if collect.steps is not None:

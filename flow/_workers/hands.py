@@ -65,6 +65,10 @@ class Host(Protocol):
         """A sink has all its steps."""
         ...
 
+    async def keep(self, hands: "Hands") -> None:
+        """A step is complete and published: save the run, where that is due."""
+        ...
+
 
 @dataclass(eq=False)
 class Crew:
@@ -77,6 +81,8 @@ class Crew:
         processes: its processes; ``None`` where it does not run in processes.
         values: for a source, what it gives.
         in_hand: for a source, the item it drew that waits for room.
+        drawn_state: for a source on a thread whose state is kept, that after its latest draw.
+        keeps: whether it is kept.
         turns: for a stage that keeps order, who waits to commit which position.
         attempts: attempts under way, by the task that makes them.
         pauses: what is in the pause before a retry, in the same way.
@@ -91,6 +97,8 @@ class Crew:
     executor: Executor | None
     values: Iterator[Any]
     in_hand: Item | None = None
+    drawn_state: Any = None
+    keeps: bool = False
     turns: dict[int, Parker] = field(default_factory=dict[int, Parker])
     attempts: dict[asyncio.Task[Any], Item] = field(default_factory=dict[asyncio.Task[Any], Item])
     pauses: dict[asyncio.Task[Any], Item] = field(default_factory=dict[asyncio.Task[Any], Item])

@@ -16,9 +16,11 @@ END = object()
 """Stands for the end of a source: a coroutine cannot raise ``StopIteration``."""
 
 
-def drawn_from(source: Any) -> Iterator[Any]:
-    """Give the values of a source, an object with ``draw`` or an iterable."""
-    return iter(source.draw, END) if hasattr(source, "draw") else iter(source)
+def drawn_from(source: Any, skipped: int = 0) -> Iterator[Any]:
+    """Give the values of a source, an object with ``draw`` or an iterable; of a sequence without so many of its first."""
+    if hasattr(source, "draw"):
+        return iter(source.draw, END)
+    return map(source.__getitem__, range(skipped, len(source))) if skipped else iter(source)
 
 
 class Filling(Pumped):
@@ -103,4 +105,6 @@ def _fill(hands: Hands, channel: Channel) -> bool:
 def _draw(crew: Crew, count: int) -> None:
     """Draw into the hand: a worker that is cancelled while a thread draws must not lose what it drew."""
     value = next(crew.values, END)
+    if crew.keeps:
+        crew.drawn_state = crew.node.spec.stage.state()
     crew.in_hand = None if value is END else Item(value, (*crew.node.prefix, count), count)

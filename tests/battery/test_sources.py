@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flow._resumable import check_resumable
+from flow.saving._declared import check_resumable
 from stages.records import Episode, Example, Group, Status, Task
 from stages.tasks.curriculum import Curriculum, CurriculumConfig
 from stages.tasks.example_sets import ExampleSets

@@ -3,7 +3,7 @@ from itertools import count
 import pytest
 
 from flow import Graph
-from flow._resumable import check_resumable
+from flow.saving._declared import check_resumable
 from flow.testing import simulate
 from stages.tasks.iterated import Iterated, Replayed
 

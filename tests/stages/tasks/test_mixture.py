@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flow._resumable import check_resumable
+from flow.saving._declared import check_resumable
 from stages.records import Task
 from stages.tasks.generated import Generated
 from stages.tasks.iterated import Iterated

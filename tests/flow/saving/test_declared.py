@@ -1,7 +1,7 @@
 import pytest
 
 from flow import FlowError
-from flow._resumable import check_resumable
+from flow.saving._declared import check_resumable
 
 
 class Counting:

@@ -1,0 +1,96 @@
+"""The graph as plain data, to be kept in a commit, and what differs between that and the graph that is to go on from it."""
+
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from .._limits import Capacity, Freshness
+from .._plan import Plan
+from .._spec import NodeSpec
+from .._types import type_name
+
+Verdict = Literal["accept", "refuse"]
+
+
+class Difference(NamedTuple):
+    """One difference of two graphs.
+
+    Attributes:
+        path: what differs, such as ``rl.episodes.workers``.
+        before: as it was saved; ``None`` for nothing.
+        now: as it is; ``None`` for nothing.
+        verdict: whether a run may go on with it.
+    """
+
+    path: str
+    before: Any
+    now: Any
+    verdict: Verdict
+
+
+_MAY_CHANGE = frozenset({"workers", "deadline_s", "placement", "steps", "capacity", "size", "budget"})
+"""Of a node, an edge, a pool or a rate: what decides how fast a graph is, and nothing of what is in a moment."""
+
+
+def outline(plan: Plan) -> dict[str, Any]:
+    """A graph as plain values: what a moment of it depends on, and what else a run can be asked to change."""
+    spec = plan.spec
+    whole = {
+        "name": spec.name,
+        "nodes": {name: _node(node) for name, node in spec.nodes.items()},
+        "edges": {edge.name: {"capacity": _capacity(plan.capacities[edge.name])} for edge in spec.edges},
+        "pools": {name: {"size": list(spec.pool_bounds(name))} for name in spec.pools},
+        "rates": {name: {"size": rate} for name, rate in spec.rates.items()},
+        "cells": {name: {"type": type_name(cell.type)} for name, cell in spec.cells.items()},
+        "feedback": {f"{one.source}->{one.cell}": _freshness(one.freshness) for one in spec.feedback},
+    }
+    return msgspec.json.decode(msgspec.json.encode(whole))  # as it is read from a manifest
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> list[Difference]:
+    """What differs, in the order of the graph as it is."""
+    found: list[Difference] = []
+    for part in now:
+        if part == "name":
+            if before.get(part) != now[part]:
+                found.append(Difference("name", before.get(part), now[part], "refuse"))
+            continue
+        old, new = before.get(part, {}), now[part]
+        for name in dict.fromkeys([*new, *old]):
+            found += _of_one(f"{now['name']}.{name}", old.get(name), new.get(name))
+    return found
+
+
+def _of_one(path: str, before: dict[str, Any] | None, now: dict[str, Any] | None) -> list[Difference]:
+    if before is None or now is None:
+        return [Difference(path, before, now, "refuse")]
+    keys = [key for key in dict.fromkeys([*now, *before]) if before.get(key) != now.get(key)]
+    return [
+        Difference(f"{path}.{key}", before.get(key), now.get(key), "accept" if key in _MAY_CHANGE else "refuse") for key in keys
+    ]
+
+
+def _node(node: NodeSpec) -> dict[str, Any]:
+    """What a node is. ``members`` and ``items`` are what groups and steps are made of; a moment holds some half made."""
+    return {
+        "kind": node.kind,
+        "takes": type_name(node.takes),
+        "gives": type_name(node.gives),
+        "workers": node.workers,
+        "order": node.order,
+        "reads": node.reads,
+        "deadline_s": None if node.deadline_s is None else float(node.deadline_s),
+        "placement": type(node.placement).__name__,
+        "members": node.size,
+        "items": None if node.collect is None else node.collect.items,
+        "steps": None if node.collect is None else node.collect.steps,
+        "budget": None if node.budget is None else list(node.budget),
+    }
+
+
+def _freshness(freshness: Freshness | None) -> dict[str, Any]:
+    return {} if freshness is None else {"max_lag": freshness.max_lag, "late": freshness.late}
+
+
+def _capacity(capacity: Capacity) -> list[float | None]:
+    return [capacity.items, capacity.cost]

@@ -1,0 +1,35 @@
+"""How one run is saved, and what it goes on from: said by the program, done by the run."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ._commits import Commit, Commits
+from ._declared import Resumable
+
+
+def _nothing() -> Mapping[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Saving:
+    """How one run is saved.
+
+    A commit is made after every so many steps of the sink that saves more than its state, or, in a graph without such a sink,
+    of each that takes steps; after the last step; and when the run was suspended. One that cannot be written is told of, and
+    the run goes on: the one before it is as it was.
+
+    Attributes:
+        commits: where to; open while the run is.
+        beside: what declares a state and is no part of the graph, such as who counts its outcomes, by a name of its own.
+        resume: what the run goes on from; ``None`` begins anew.
+        about: gives what a commit says of the program, plain values; called on the loop.
+        on_failure: told, on the loop, of a commit that could not be made; ``None`` leaves it at a warning in the log.
+    """
+
+    commits: Commits
+    beside: Mapping[str, Resumable] = field(default_factory=dict[str, Resumable])
+    resume: Commit | None = None
+    about: Callable[[], Mapping[str, Any]] = _nothing
+    on_failure: Callable[[Exception], None] | None = None
