@@ -180,10 +180,14 @@ class Keeping:
     def _capture(self) -> Moment:
         return capture(self._state, {crew.node.spec.name: crew.in_hand for crew in self._crews if crew.in_hand is not None})
 
-    def _states(self) -> dict[str, Any]:
-        """All states. That of a source which draws on a thread was taken there, after its latest draw."""
+    def _states(self) -> dict[str, bytes]:
+        """All states, written at once, since what gives one may go on changing it.
+
+        That of a source which draws on a thread was taken there, after its latest draw.
+        """
         drawn = {crew.node.spec.name: crew.drawn_state for crew in self._crews if crew.keeps}
-        return {name: drawn[name] if name in drawn else one.state() for name, one in self._resumables.items()}
+        states = {name: drawn[name] if name in drawn else one.state() for name, one in self._resumables.items()}
+        return {name: self._ports.state(name).encode(state) for name, state in states.items()}
 
     def _now(self) -> Mapping[str, int]:
         return {name: node.meter.steps for name, node in self._state.nodes.items()}

@@ -154,11 +154,11 @@ class Ports:
             self.refusals.append(error)
 
 
-def blocks(moment: Moment, states: dict[str, Any], ports: Ports) -> Iterator[bytes]:
-    """Write a moment and the states of what the graph is made of, block by block.
+def blocks(moment: Moment, states: dict[str, bytes], ports: Ports) -> Iterator[bytes]:
+    """Write a moment, and the states of what the graph is made of, which are written already, block by block.
 
     Raises:
-        NotResumable: a value, or a state, cannot be written with its declared type.
+        NotResumable: a value cannot be written with its declared type.
     """
     frame = _Frame(
         edges={name: _Edge(_bare(e.items), e.put_count, e.high_water, e.closed) for name, e in moment.edges.items()},
@@ -173,7 +173,7 @@ def blocks(moment: Moment, states: dict[str, Any], ports: Ports) -> Iterator[byt
         given=moment.given,
         budgets=moment.budgets,
         in_hand={name: _bare_item(item) for name, item in moment.in_hand.items()},
-        states={name: ports.state(name).encode(state) for name, state in states.items()},
+        states=states,
     )
     yield _block(msgspec.msgpack.encode(frame))
     for item, codec in _items(moment, ports):
