@@ -23,6 +23,7 @@ from .saving._commits import Commit, Draft
 from .saving._declared import Resumable, Saves, check_resumable, is_sequence
 from .saving._image import Ports, blocks, read_moment
 from .saving._outline import differences, outline
+from .saving._points import reach
 from .saving._saving import Saving
 
 _LOG = logging.getLogger("headrace")
@@ -83,12 +84,14 @@ class Keeping:
             if name not in states:
                 raise CannotResume(f"{commit.folder}: expected a state of '{name}', got none; resume with what was saved")
             one.restore(self._ports.state(name).decode(states[name]))
+        reach("resume.states")
         restore(self._state, moment)
         self._in_hand = moment.in_hand
         for name, node in self._state.nodes.items():
             if node.spec.kind == "source" and is_sequence(node.spec.stage):
                 self.skipped[name] = sum(edge.put_count for edge in node.outputs) + (name in moment.in_hand)
         self._latest, self._steps = commit, self._now()
+        reach("resume.restored")
 
     def _check(self, commit: Commit) -> None:
         before = commit.manifest.graph
