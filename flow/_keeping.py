@@ -77,7 +77,7 @@ class Keeping:
         commit = self._saving.resume
         if commit is None:
             return
-        reach("restore.begin")
+        reach("resume.begin")
         with commit.reading():
             content = commit.read_moment()
             found = [d for d in differences(commit.manifest.graph or {}, self._graph) if d.verdict == "refuse"]
@@ -88,11 +88,11 @@ class Keeping:
             for name, one in self._resumables.items():
                 faults += await self._restore(name, one, commit.saved(name), states[name])
             self._refuse(commit, faults)
-        reach("restore.loaded")
+        reach("resume.states")
         restore(self._state, moment)
         self._in_hand = moment.in_hand
         self._latest, self._steps = commit, self._now()
-        reach("restore.done")
+        reach("resume.restored")
 
     def _missing(self, commit: Commit, moment: Moment, states: Mapping[str, bytes]) -> Iterator[str]:
         """What of a commit and of the run that goes on from it has no counterpart in the other."""

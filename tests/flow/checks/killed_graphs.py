@@ -15,8 +15,8 @@ from flow.testing._killed import Kill, Life, Lived, killed
 from flow.testing._oracle import _differences, _members
 
 POINTS = (
-    "commit.begin", "commit.moment", "commit.saved", "commit.manifest", "commit.renamed", "commit.retained", "restore.begin",
-    "restore.loaded", "restore.done",
+    "commit.begin", "commit.moment", "commit.saved", "commit.manifest", "commit.renamed", "commit.retained", "resume.begin",
+    "resume.states", "resume.restored",
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from killed_graphs import drawn_to_be_killed, faults_after, lives_of, ways_to_di
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(3))
 def test_whatever_is_killed_loses_nothing_and_does_nothing_twice(tmp_path, block):
-    """P2, P6, C1, C4, F3, G1: every kind of node in the moment; at commit points, in restores, at times, and several in a row."""
+    """P2, P6, C1, C4, F3, G1: every kind of node in the moment; at commit points, in restores, at times, several in a row."""
     died = Counter()
     for seed in range(block * 4, block * 4 + 4):
         drawn, every = drawn_to_be_killed(seed, training=seed % 2 == 0), 1 + seed % 2

@@ -151,11 +151,9 @@ def test_a_run_that_is_killed_at_any_point_of_saving_and_of_going_on_ends_as_one
     deaths = 0
     for place in range(len(whole[0][0].points)):
         rnd = random.Random(place)
-        restoring, later = (
-            Kill(point=rnd.choice(["restore.begin", "restore.loaded", "restore.done"])),
-            Kill(nth=rnd.randint(4, 30)),
-        )
-        lives, cut, rows = lives_of(tmp_path / str(place), [Kill(nth=place + 1), restoring, later], place)
+        restoring = Kill(point=("resume.begin", "resume.states", "resume.restored")[place % 3])
+        kills = [Kill(nth=place + 1), restoring, *([Kill(nth=rnd.randint(4, 16))] if place % 2 else [])]
+        lives, cut, rows = lives_of(tmp_path / str(place), kills, place)
         assert (cut.steps, cut.weight, rows.rows) == (whole[1].steps, whole[1].weight, whole[2].rows), lives
         deaths += len(lives) - 1
     assert deaths > 75
