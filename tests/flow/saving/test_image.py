@@ -111,10 +111,14 @@ async def play(number: int, context: Context) -> Card | Failed[Card] | Many[Card
     return Card(f"{context.path}", number)
 
 
+async def load(value: int, version: int) -> None:
+    await asyncio.sleep(1)
+
+
 def training(late: str = "wait") -> Graph:
     """Half groups, retries, half steps, versions, adaptive pools, budgets, tickets: whatever training has in a moment."""
     graph = Graph("training", pools={"servers": (1, 4), "seats": 3})
-    cell = graph.latest("weights", int)
+    cell = graph.latest("weights", int, load=load)
     source = graph.source("numbers", Numbers(), placement=Threads())
     members = graph.repeat("members", source, n=3)
     plays = graph.stage(
@@ -140,7 +144,7 @@ def test_all_that_training_has_in_a_moment_comes_out_as_it_went_in(late):
     groups = [group for moment in moments for group in moment.groups["groups"].open.values()]
     assert any(group.failed for group in groups)
     assert any(group.member_retries for group in groups)
-    assert any(moment.groups["groups"].retries for moment in moments) or any(group.values for group in groups)
+    assert any(group.values for group in groups)
     assert any(moment.in_hand for moment in moments)
     assert any(moment.tickets["steps"].trained for moment in moments)
     assert any(moment.sizes["servers"] > 1 for moment in moments)
