@@ -13,8 +13,8 @@ from lives import Life, Start, lives
 
 @pytest.fixture(scope="session")
 def start_summing() -> Iterator[Start]:
-    """Starts a run of flow alone, which goes on from its latest commit; argument: steps between commits."""
-    with lives("summing_child.py", ("1",)) as start:
+    """Starts a run of flow alone, which goes on from its latest commit; arguments as of ``summing_child``."""
+    with lives("summing_child.py", ("1", "0")) as start:
         yield start
 
 

@@ -30,6 +30,7 @@ class Life:
     wait: Callable[[], int]
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """Send it a signal. It may be over, as long as nobody waited for its end."""
         os.kill(self.pid, number)
 
     @property
@@ -40,7 +41,8 @@ class Life:
     @property
     def points(self) -> list[str]:
         """Points that it and those before it reached."""
-        return (self.folder / "points").read_text().splitlines()
+        path = self.folder / "points"
+        return path.read_text().splitlines() if path.exists() else []
 
     def told(self, word: str) -> list[str]:
         """Lines of ``executions`` with this word, without it."""

@@ -1,4 +1,5 @@
-"""A graph of flow alone in processes that may be killed; see ``forks.py``. ``[every]`` steps from one commit to the next.
+"""A graph of flow alone in processes that may be killed; see ``forks.py``. Arguments: steps from one commit to the
+next, and the most versions that an episode may lag behind.
 
 Episodes take a random time, some fail at first, and each is a function of the weight it was made with; the weight is a function
 of all that was trained, in order. A run takes a tenth of a second, so it can be killed a hundred times.
@@ -52,6 +53,7 @@ class Summing:
 
     async def add(self, group: Gathered[int], context: Context) -> None:
         self._step.append((context.birth, group.members))
+        appended("lag", context.lag)
 
     async def finish(self, context: Context) -> int:
         for birth, members in self._step:
@@ -92,7 +94,7 @@ async def play(number: int, context: Context) -> int | Failed[int]:
     return (version.value * 3 + number * 11 + context.member + 100 * context.retry) % 10_007
 
 
-def graph_of(sink: Summing) -> Graph:
+def graph_of(sink: Summing, max_lag: int) -> Graph:
     graph = Graph("summing")
     cell = graph.latest("weight", int)
     numbers = graph.source("numbers", Numbers())
@@ -101,21 +103,22 @@ def graph_of(sink: Summing) -> Graph:
     groups = graph.group("groups", played, missing=Retry(2, then="drop"))
     trainer = graph.sink("trainer", sink, collect=Collect(GROUPS, steps=STEPS))
     _ = numbers >> members >> played >> groups >> trainer
-    graph.feedback(trainer, cell, initial=lambda: sink.weight, freshness=Freshness(0))
+    graph.feedback(trainer, cell, initial=lambda: sink.weight, freshness=Freshness(max_lag))
     return graph
 
 
-async def run(every: int) -> None:
+async def run(every: int, max_lag: int) -> None:
     """Go on from the latest commit to the end."""
     sink = Summing()
     with Commits(Path("commits"), every=every) as commits:
         saving = Saving(commits, resume=commits.latest())
-        summary = await Run(graph_of(sink).build(), saving=saving).finish()
+        summary = await Run(graph_of(sink, max_lag).build(), saving=saving).finish()
     appended("completed", sink.weight, summary.balanced)
 
 
 def main(arguments: list[str]) -> None:
-    asyncio.run(run(int(arguments[0])))
+    every, max_lag = map(int, arguments)
+    asyncio.run(run(every, max_lag))
 
 
 if __name__ == "__main__":
