@@ -56,6 +56,7 @@ class Keeping:
         self._triggers = _triggers(state.plan)
         self._latest: Commit | None = None
         self._steps: Mapping[str, int] = {}
+        self._written: Mapping[str, bytes] = {}
         self._writer: ThreadPoolExecutor | None = None
         self._under_way: asyncio.Future[Commit] | None = None
         self._crews: list[Crew] = []
@@ -88,7 +89,7 @@ class Keeping:
         for name, node in self._state.nodes.items():
             if node.spec.kind == "source" and is_sequence(node.spec.stage):
                 self.skipped[name] = sum(edge.put_count for edge in node.outputs) + (name in moment.in_hand)
-        self._latest, self._steps = commit, self._now()
+        self._latest, self._steps, self._written = commit, self._now(), states
 
     def _check(self, commit: Commit) -> None:
         before = commit.manifest.graph
@@ -159,7 +160,7 @@ class Keeping:
             writes = [one.save(draft.folder / name) for name, one in self._saved.items() if name not in self._triggers]
             await self.idle()
             for name in self._saved.keys() & self._triggers:
-                writes.append(await self._of_sink(name, draft, call, steps))
+                writes.append(await self._of_sink(name, draft, call, steps, states))
         except BaseException as error:
             if draft is not None:
                 self._commits.discard(draft)
@@ -168,12 +169,14 @@ class Keeping:
             self._failed(error)
             return
         pieces = blocks(moment, states, self._ports)
-        self._write(partial(self._commits.write, draft, about, self._graph, pieces, writes), draft, steps)
+        self._write(partial(self._commits.write, draft, about, self._graph, pieces, writes), draft, steps, states)
 
-    async def _of_sink(self, name: str, draft: Draft, call: Callable[..., Any], steps: Mapping[str, int]) -> Callable[[], None]:
-        """What writes a sink as it is after its latest step. It may have been written after that step already."""
-        before = self._latest
-        if before is not None and before.saved(name) is not None and self._steps.get(name) == steps[name]:
+    async def _of_sink(
+        self, name: str, draft: Draft, call: Callable[..., Any], steps: Mapping[str, int], states: Mapping[str, bytes]
+    ) -> Callable[[], None]:
+        """What writes a sink as it is after its latest step. It may have been written in that very state already."""
+        before, same = self._latest, self._steps.get(name) == steps[name] and self._written.get(name) == states[name]
+        if before is not None and before.saved(name) is not None and same:
             return partial(self._commits.link, draft, before, name)
         return await call(self._saved[name].save, draft.folder / name)
 
@@ -192,17 +195,17 @@ class Keeping:
     def _now(self) -> Mapping[str, int]:
         return {name: node.meter.steps for name, node in self._state.nodes.items()}
 
-    def _write(self, write: Callable[[], Commit], draft: Draft, steps: Mapping[str, int]) -> None:
+    def _write(self, write: Callable[[], Commit], draft: Draft, steps: Mapping[str, int], states: Mapping[str, bytes]) -> None:
         if not self._commits.on_thread:
-            self._written(draft, steps, write)
+            self._ended(draft, steps, states, write)
             return
         loop = asyncio.get_running_loop()
         if self._writer is None:
             self._writer = ThreadPoolExecutor(1, f"{self._spec.name} commits")
         under_way = self._under_way = loop.run_in_executor(self._writer, write)
-        under_way.add_done_callback(lambda done: self._written(draft, steps, done.result))
+        under_way.add_done_callback(lambda done: self._ended(draft, steps, states, done.result))
 
-    def _written(self, draft: Draft, steps: Mapping[str, int], result: Callable[[], Commit]) -> None:
+    def _ended(self, draft: Draft, steps: Mapping[str, int], states: Mapping[str, bytes], result: Callable[[], Commit]) -> None:
         self._under_way = None
         try:
             self._latest = result()
@@ -210,7 +213,7 @@ class Keeping:
             self._commits.discard(draft)
             self._failed(error)
         else:
-            self._steps, self.failure = steps, None
+            self._steps, self._written, self.failure = steps, states, None
 
     def _failed(self, error: Exception) -> None:
         self.failure = error

@@ -6,7 +6,7 @@
 
 from .._codec import Hooks
 from .._errors import CannotResume, NotResumable
-from ._commits import Commit, Commits, Draft, Manifest, complete
+from ._commits import Commit, Commits, Draft, Manifest, complete, link_tree
 from ._declared import Resumable, Saves
 from ._outline import Difference, differences, outline
 from ._saving import Saving
@@ -25,5 +25,6 @@ __all__ = [
     "Saving",
     "complete",
     "differences",
+    "link_tree",
     "outline",
 ]

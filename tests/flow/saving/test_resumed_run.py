@@ -121,7 +121,9 @@ def graph_of(sink: Summing, clock: random.Random, *, max_lag: int = 0) -> Graph:
     return graph
 
 
-def run(folder: Path, seed: int, cut_after_s: float | None, *, suspend: bool, every: int = 1) -> tuple[Summing, Summary | None, Rows]:
+def run(
+    folder: Path, seed: int, cut_after_s: float | None, *, suspend: bool, every: int = 1
+) -> tuple[Summing, Summary | None, Rows]:
     """Go on from the latest commit, up to a time at which everything is lost that is not on the disk, or to the end."""
     clock, rows = random.Random(seed), Rows()
     sink = Summing(clock)
