@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from flow import Collect, Context, Failed, Freshness, Gathered, Graph, Retry, Run, Summary
-from flow.saving import Commit, Commits, Resumable, Saves, Saving
+from flow.saving import Commits, Resumable, Saves, Saving
 from flow.testing import run_virtual
 from flow.testing._threads import PlayedExecutor
 
@@ -130,7 +130,6 @@ def run(
 
     async def main() -> Summary | None:
         with Commits(folder, every=every) as commits:
-            commits.on_thread = False
             saving = Saving(commits, beside={"rows": rows}, resume=commits.latest())
             running = Run(graph_of(sink, clock).build(), saving=saving, watchers=(rows,))
             running.threads = PlayedExecutor
