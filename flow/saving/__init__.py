@@ -8,7 +8,7 @@ this. The run's own part is ``flow/_keeping.py``.
 from .._codec import Hooks
 from .._errors import CannotResume, CommitFailed, NotResumable
 from ._commit import Commit, Manifest, complete, newest
-from ._commits import Commits, Draft
+from ._commits import Commits, Draft, link_tree
 from ._declared import Resumable, Saves
 from ._journal import Journal, read_journal
 from ._outline import Difference, differences, outline
@@ -38,6 +38,7 @@ __all__ = [
     "Step",
     "complete",
     "differences",
+    "link_tree",
     "newest",
     "outline",
     "read_journal",
