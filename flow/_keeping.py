@@ -24,6 +24,7 @@ from .saving._commits import Draft
 from .saving._declared import Resumable, Saves, is_sequence
 from .saving._image import Ports, blocks, read_moment
 from .saving._outline import differences, outline
+from .saving._points import reach
 from .saving._saving import Saving
 
 _LOG = logging.getLogger("headrace")
@@ -86,9 +87,11 @@ class Keeping:
             for name, one in self._resumables.items():
                 faults += await self._restore(name, one, commit.saved(name), states[name])
             self._refuse(commit, faults)
+        reach("resume.states")
         restore(self._state, moment)
         self._in_hand = moment.in_hand
         self._latest, self._steps = commit, self._now()
+        reach("resume.restored")
 
     def _missing(self, commit: Commit, moment: Moment, states: Mapping[str, bytes]) -> Iterator[str]:
         """What of a commit and of the run that goes on from it has no counterpart in the other."""
