@@ -7,7 +7,7 @@ from typing import Any
 from flow import BuildError, Plan
 from graphs.execution import Execution, Prepared
 from graphs.memory import check_memory, device_budget
-from graphs.options import Options
+from graphs.options import SavingOptions
 from graphs.program import Phase, Program
 from graphs.program_commits import check_saved
 from graphs.progress import BEGINNING, Start
@@ -72,7 +72,7 @@ async def execute(
     folder: RunFolder,
     view: View,
     *,
-    options: Options | None = None,
+    options: SavingOptions | None = None,
     start: Start = BEGINNING,
 ) -> Mapping[str, Any]:
     """Run a prepared program to its end.
@@ -95,4 +95,4 @@ async def execute(
         CancelledError: interrupted before a graph ran; the same.
     """
     with folder:
-        return await Execution(program, folder, view, options or Options(), start).run(plans)
+        return await Execution(program, folder, view, options or SavingOptions(), start).run(plans)

@@ -20,7 +20,7 @@ from flow.trace import LoopLag, PerfettoWriter, trace_file
 from graphs.changes import of_versions, stopping
 from graphs.interrupts import interruptible
 from graphs.json_rows import encode
-from graphs.options import Options
+from graphs.options import SavingOptions
 from graphs.program import Phase, Program
 from graphs.program_commits import ProgramCommits, load_begun
 from graphs.progress import Progress, Spent, Start, steps_done
@@ -49,7 +49,7 @@ class Execution:
         start: what it goes on from.
     """
 
-    def __init__(self, program: Program, folder: RunFolder, view: View, options: Options, start: Start) -> None:
+    def __init__(self, program: Program, folder: RunFolder, view: View, options: SavingOptions, start: Start) -> None:
         self._program, self._folder, self._view, self._options, self._start = program, folder, view, options, start
         self._names = tuple(phase.name for phase in program.phases)
         self._began = time.monotonic()

@@ -14,7 +14,7 @@ import msgspec
 
 from flow import Plan, Run
 from flow.saving import Commit, Commits, Hooks, Saving, complete, link_tree
-from graphs.options import Options
+from graphs.options import SavingOptions
 from graphs.progress import Progress, Start
 from graphs.run_folder import RunFolder
 from stages.arrays import read_array, write_array
@@ -101,7 +101,7 @@ class ProgramCommits:
     def __init__(
         self,
         folder: RunFolder,
-        options: Options,
+        options: SavingOptions,
         start: Start,
         progress: Callable[[], Progress],
         on_failure: Callable[[Exception], None],

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from ._reader import Slice, Trace, TraceError, Track, read_file
+from ._reader import Count, Instant, Slice, Trace, TraceError, Track, read_file
 
 _NAME, _SUFFIX = "run", ".pftrace"
 _MIX, _IDS = 0x9E3779B97F4A7C15, 2**64
@@ -51,7 +51,8 @@ def _together(traces: Sequence[Trace]) -> Trace:
     tracks: dict[int, Track] = {}
     known: dict[tuple[object, ...], int] = {}
     slices: list[Slice] = []
-    instants, counts = [], []
+    instants: list[Instant] = []
+    counts: list[Count] = []
     for start, trace in enumerate(traces):
         later_ns, mix = trace.wall_offset_ns - traces[0].wall_offset_ns, start * _MIX % _IDS
         places = _placed(trace, tracks, known)
