@@ -6,6 +6,7 @@ prompts >> members >> episodes >> groups >> rewards >> (models that are asked) >
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from flow import Collect, Freshness, Graph, Inline, Retry, Threads
 from graphs.engine_pools import engine_pools
@@ -17,36 +18,37 @@ from graphs.tool_pools import with_tool_pools
 from stages.advantages.stage import Advantages
 from stages.agents.agent import sessions_of
 from stages.batches.stage import Pack, PackConfig
-from stages.checkpoint.store import CheckpointStore
 from stages.episodes import Episodes
 from stages.records import Weights
 from stages.rewards.functions import Function
 from stages.rewards.overlong import SoftOverlong
 from stages.tasks.source import Tasks
 from stages.tasks.tables import stretches_of
+from stages.train.bad_steps import bad_steps_of
 from stages.train.gate import Gate
 from stages.train.trainer import Trainer
 
 
-def rl(config: RlConfig, parts: Parts, checkpoints: CheckpointStore | None = None, gate: Gate | None = None) -> Graph:
+def rl(config: RlConfig, parts: Parts, folder: Path | None = None, gate: Gate | None = None) -> Graph:
     """Declare training.
 
     Args:
         config: see ``RlConfig``.
         parts: policy, world and tasks.
-        checkpoints: where the trainer saves; ``None`` saves nothing.
+        folder: of the run, for updates that were not applied and the best weights; ``None`` keeps none of the former, and the
+            latter only as long as the graph runs.
         gate: judges the run, for whoever wants to read what it did; ``None`` makes one.
     """
     pools, asked = engine_pools(parts.engine.config, sessions_of(parts.agent)), scoring_of(config, parts)
     graph = Graph("rl", pools=with_tool_pools(pools.sizes, config, parts.tools, "rl"), rates=config.rates)
-    pinned = pinned_evaluation(config.heldout, parts, asked.load(parts.engine.load), config.steps)
-    weights = graph.latest("weights", Weights, load=pinned.load)
     episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, config.sampling, config.limits, pools.turn)
     learner = Trainer(
-        asked.model, config.loss, config.trainer, checkpoints, temperature=config.sampling.temperature,
+        asked.model, config.loss, config.trainer, bad_steps_of(folder, config.trainer), temperature=config.sampling.temperature,
         whiten=config.advantages.whiten, follow=asked.follow,
     )  # fmt: skip
-    learner = gated(learner, gate or Gate(config.gate), parts.model, checkpoints)
+    learner = gated(learner, gate or Gate(config.gate), parts.model, folder)
+    pinned = pinned_evaluation(config.heldout, parts, asked.load(parts.engine.load), config.steps, learner)
+    weights = graph.latest("weights", Weights, load=pinned.swap)
 
     prompts = graph.source("prompts", Tasks(parts.train, config.seed, stretches=stretches_of(parts.train)))
     members = graph.repeat("members", prompts, n=config.group_size)
