@@ -172,7 +172,8 @@ class Scores:
     def score(self) -> Score:
         """The result, once all have come that will."""
         came = self._statuses.total()
-        right_T = self._right + [0] * (self._num_tasks - len(self._right))
+        # Sums that do not depend on the order in which episodes came: the same evaluation gives the same bits.
+        right_T = sorted(self._right + [0] * (self._num_tasks - len(self._right)))
         low, high = success_interval(right_T, self._attempts)
         return Score(
             success=sum(right_T) / self._episodes,
@@ -181,9 +182,9 @@ class Scores:
             pass_at={
                 k: math.fsum(pass_at_k(right, self._attempts, k) for right in right_T) / len(right_T) for k in self._pass_at
             },
-            reward_mean=sum(self._rewards) / len(self._rewards) if self._rewards else None,
+            reward_mean=math.fsum(self._rewards) / len(self._rewards) if self._rewards else None,
             episodes=self._episodes,
-            statuses=dict(self._statuses),
+            statuses=dict(sorted(self._statuses.items())),
             num_sampled=self._tokens,
             tokens_per_episode=self._tokens / came if came else None,
             missing=self._episodes - came,
