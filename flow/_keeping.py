@@ -58,7 +58,7 @@ class Keeping:
         self._triggers = triggers(state.plan)
         self._latest: Commit | None = None
         self._steps: Mapping[str, int] = {}
-        self._saved_states: Mapping[str, bytes] = {}
+        self._kept: Mapping[str, bytes] = {}
         self._writer: ThreadPoolExecutor | None = None
         self._under_way: asyncio.Future[Commit] | None = None
         self._crews: list[Crew] = []
@@ -78,6 +78,7 @@ class Keeping:
         commit = self._saving.resume
         if commit is None:
             return
+        reach("resume.begin")
         with commit.reading():
             content = commit.read_moment()
             found = [d for d in differences(commit.manifest.graph or {}, self._graph) if d.verdict == "refuse"]
@@ -91,7 +92,7 @@ class Keeping:
         reach("resume.states")
         restore(self._state, moment)
         self._in_hand = moment.in_hand
-        self._latest, self._steps, self._saved_states = commit, self._now(), states
+        self._latest, self._steps, self._kept = commit, self._now(), states
         reach("resume.restored")
 
     def _missing(self, commit: Commit, moment: Moment, states: Mapping[str, bytes]) -> Iterator[str]:
@@ -217,7 +218,7 @@ class Keeping:
         self, name: str, draft: Draft, call: Callable[..., Any], steps: Mapping[str, int], states: Mapping[str, bytes]
     ) -> Callable[[], None]:
         """What writes a sink as it is after its latest step. It may have been written in that very state already."""
-        before, same = self._latest, self._steps.get(name) == steps[name] and self._saved_states.get(name) == states[name]
+        before, same = self._latest, self._steps.get(name) == steps[name] and self._kept.get(name) == states[name]
         folder = before.saved(name) if before is not None and same else None
         if before is not None and folder is not None and folder.is_dir():
             return partial(self._commits.link, draft, before, name)
@@ -256,7 +257,7 @@ class Keeping:
             self.failure = error
             self._fail(error)
         else:
-            self._steps, self._saved_states, self.failure = steps, states, None
+            self._steps, self._kept, self.failure = steps, states, None
 
     def _failed(self, error: Exception) -> None:
         """Tell of a commit that the disk refused; the run goes on."""
