@@ -125,6 +125,24 @@ class Score(msgspec.Struct, frozen=True):
         return self.episodes - sum(count for status, count in self.statuses.items() if not Status(status).failed)
 
 
+class ScoresState(msgspec.Struct, frozen=True):
+    """What was counted so far.
+
+    Attributes:
+        statuses: episodes, by status.
+        rewards: of the episodes that have one, in the order in which they came.
+        right: right attempts of each task that came.
+        num_sampled: tokens.
+        reported: episodes at the last report.
+    """
+
+    statuses: dict[str, int]
+    rewards: list[float]
+    right: list[int]
+    num_sampled: int
+    reported: int
+
+
 class Scores:
     """Counts the episodes of groups, a group for each task.
 
@@ -146,6 +164,15 @@ class Scores:
         self._right: list[int] = []
         self._tokens = 0
         self._reported = 0
+
+    def state(self) -> ScoresState:
+        """All counts."""
+        return ScoresState(dict(self._statuses), list(self._rewards), list(self._right), self._tokens, self._reported)
+
+    def restore(self, state: ScoresState) -> None:
+        """Go on from these counts."""
+        self._statuses, self._rewards, self._right = Counter(state.statuses), list(state.rewards), list(state.right)
+        self._tokens, self._reported = state.num_sampled, state.reported
 
     def renewed(self) -> Self:
         """The same with nothing counted."""
