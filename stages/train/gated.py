@@ -56,6 +56,15 @@ class Gated:
         """See ``Trainer.weights``."""
         return self._trainer.weights
 
+    @property
+    def step(self) -> int:
+        """See ``Trainer.step``."""
+        return self._trainer.step
+
+    def digest(self) -> str:
+        """See ``Trainer.digest``."""
+        return self._trainer.digest()
+
     def advice(self, freshness: Freshness | None) -> Iterable[str]:
         """See ``Trainer.advice``."""
         return self._trainer.advice(freshness)
