@@ -46,6 +46,13 @@ class Closing:
         """What was left behind, in one line."""
         return "; ".join(name if count == 1 else f"{name}, {count} times" for name, count in Counter(self.left).items())
 
+    def error(self, graph: str) -> TimeoutError:
+        """What a run ends with whose stages did not close in time."""
+        return TimeoutError(
+            f"expected the stages of graph '{graph}' to close in time, got {self.left[-1]}; give what it waits for a bound of "
+            "its own, or raise stall_s"
+        )
+
     def hurry(self) -> None:
         """Bound what is under way, and what follows, by a second."""
         self._hurried = True

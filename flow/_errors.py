@@ -9,6 +9,7 @@ FlowError
 ├── NotPortable         (TypeError)     a stage, a type or a value cannot go to another process
 ├── NotResumable        (TypeError)     something of a graph cannot be saved, so that a run could not go on from there
 ├── CannotResume        (ValueError)    what was saved is of another graph, or damaged
+├── CommitFailed        (OSError)       the last commit of a run could not be made: what came after the one before is not saved
 ├── WorkerDied          (RuntimeError)  the process of an attempt ended under it: that item's failure
 ├── RaisedElsewhere     (RuntimeError)  stands for an exception that cannot leave the process it was raised in
 ├── Stalled             (TimeoutError)  nothing was committed for too long; carries the report
@@ -129,6 +130,10 @@ class NotResumable(FlowError, TypeError):
 
 class CannotResume(FlowError, ValueError):
     """What was saved does not fit the graph that is to go on from it, or is damaged."""
+
+
+class CommitFailed(FlowError, OSError):
+    """Raised by a run that came to its end, and could not be saved there. The cause is chained."""
 
 
 class WorkerDied(FlowError, RuntimeError):

@@ -7,22 +7,24 @@ but the commit after it.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from ._check_saving import faults_of, resumables, triggers
 from ._core.item import Item
 from ._core.moment import Moment, capture, restore
 from ._core.state import State
-from ._errors import BuildError, CannotResume, Fault, NotResumable
-from ._limits import Processes
-from ._plan import Plan
+from ._errors import BuildError, CannotResume, CommitFailed
 from ._workers.hands import Crew, Hands
-from .saving._commits import Commit, Draft
-from .saving._declared import Resumable, Saves, check_resumable, is_sequence
+from .saving._commit import Commit
+from .saving._commits import Draft
+from .saving._declared import Resumable, Saves, is_sequence
 from .saving._image import Ports, blocks, read_moment
 from .saving._outline import differences, outline
+from .saving._points import reach
 from .saving._saving import Saving
 
 _LOG = logging.getLogger("headrace")
@@ -34,6 +36,7 @@ class Keeping:
     Args:
         state: of the run.
         saving: what the program wants.
+        fail: ends the run with an error.
 
     Attributes:
         skipped: by source that is a sequence, how many of its items were drawn.
@@ -43,17 +46,16 @@ class Keeping:
         BuildError: rule B7: something of the graph cannot be saved. All of it at once.
     """
 
-    def __init__(self, state: State, saving: Saving) -> None:
-        self._state, self._saving = state, saving
+    def __init__(self, state: State, saving: Saving, fail: Callable[[BaseException], None]) -> None:
+        self._state, self._saving, self._fail = state, saving, fail
         self._spec, self._commits = state.plan.spec, saving.commits
         self._resumables = resumables(state.plan, saving.beside)
         self._ports = Ports(self._spec, self._resumables, saving.commits.hooks)
-        if faults := faults_of(state.plan, self._ports):
+        if faults := faults_of(state.plan, self._ports, saving.beside):
             raise BuildError(self._spec.name, faults)
         self._graph = outline(state.plan)
-        self._sources = {name for name, node in self._spec.nodes.items() if node.kind == "source"}
         self._saved = {name: one for name, one in self._resumables.items() if isinstance(one, Saves)}
-        self._triggers = _triggers(state.plan)
+        self._triggers = triggers(state.plan)
         self._latest: Commit | None = None
         self._steps: Mapping[str, int] = {}
         self._writer: ThreadPoolExecutor | None = None
@@ -69,37 +71,64 @@ class Keeping:
         """Put everything where the commit says that it was; stages are open, and no worker is at work.
 
         Raises:
-            CannotResume: the commit is of another graph, or damaged.
+            CannotResume: the commit is of another graph, or damaged, or somebody cannot take over what is in it.
+            FileNotFoundError: the commit was just removed.
         """
         commit = self._saving.resume
         if commit is None:
             return
-        self._check(commit)
-        moment, states = read_moment(commit.read_moment(), self._ports)
-        for name, one in self._resumables.items():
-            folder = commit.saved(name)
-            if folder is not None and isinstance(one, Saves):
-                await asyncio.to_thread(one.load, folder)
-            if name not in states:
-                raise CannotResume(f"{commit.folder}: expected a state of '{name}', got none; resume with what was saved")
-            one.restore(self._ports.state(name).decode(states[name]))
+        with commit.reading():
+            content = commit.read_moment()
+            found = [d for d in differences(commit.manifest.graph or {}, self._graph) if d.verdict == "refuse"]
+            self._refuse(commit, [f"{d.path} was {_told(d.before)} and is {_told(d.now)}" for d in found])
+            moment, states = read_moment(content, self._ports)
+            self._refuse(commit, [*self._missing(commit, moment, states)])
+            faults: list[str] = []
+            for name, one in self._resumables.items():
+                faults += await self._restore(name, one, commit.saved(name), states[name])
+            self._refuse(commit, faults)
+        reach("resume.states")
         restore(self._state, moment)
         self._in_hand = moment.in_hand
-        for name, node in self._state.nodes.items():
-            if node.spec.kind == "source" and is_sequence(node.spec.stage):
-                self.skipped[name] = sum(edge.put_count for edge in node.outputs) + (name in moment.in_hand)
         self._latest, self._steps = commit, self._now()
+        reach("resume.restored")
 
-    def _check(self, commit: Commit) -> None:
-        before = commit.manifest.graph
-        if before is None:
-            raise CannotResume(f"{commit.folder}: expected the moment of a graph, got a commit between two; start the next one")
-        refused = [d for d in differences(before, self._graph) if d.verdict == "refuse"]
-        if refused:
-            listed = "; ".join(f"{d.path}: {d.before} before, {d.now} now" for d in refused)
+    def _missing(self, commit: Commit, moment: Moment, states: Mapping[str, bytes]) -> Iterator[str]:
+        """What of a commit and of the run that goes on from it has no counterpart in the other."""
+        yield from (f"'{name}' declares a state, and none was saved" for name in self._resumables if name not in states)
+        yield from (
+            f"a state of '{name}' was saved, which declares none now" for name in states if name not in self._resumables
+        )
+        yield from (f"'{name}' saves more than its state, and did not" for name in self._saved if commit.saved(name) is None)
+        saved = [name for name in commit.manifest.saved if name not in self._saved]
+        yield from (f"'{name}' saved more than its state, and takes none of it over now" for name in saved)
+        for name, node in self._state.nodes.items():
+            collect = node.spec.collect
+            if name in moment.complete and collect and (collect.steps is None or collect.steps > moment.meters[name].steps):
+                yield f"'{name}' had come to its end after {moment.meters[name].steps} steps, and is to take more"
+            if node.spec.kind == "source" and is_sequence(node.spec.stage):
+                drawn = sum(moment.edges[edge.name].put_count for edge in node.outputs) + (name in moment.in_hand)
+                self.skipped[name] = drawn
+                if drawn > len(node.spec.stage):
+                    yield f"'{name}' had given {drawn} items, and has {len(node.spec.stage)}"
+
+    async def _restore(self, name: str, one: Resumable, folder: Path | None, state: bytes) -> list[str]:
+        """Have one take over what it saved; gives what was wrong with that."""
+        try:
+            decoded = self._ports.state(name).decode(state)
+            if folder is not None and isinstance(one, Saves):
+                await asyncio.to_thread(one.load, folder)
+            one.restore(decoded)
+        except Exception as error:
+            _LOG.debug("'%s' could not take over what it saved", name, exc_info=error)
+            return [f"'{name}' cannot take over what it saved ({type(error).__name__}: {error})"]
+        return []
+
+    def _refuse(self, commit: Commit, faults: Sequence[str]) -> None:
+        if faults:
             raise CannotResume(
-                f"{commit.folder}: expected the graph that was saved, got one that differs in what its items depend on: "
-                f"{listed}; go on with the graph as it was, or begin a new run"
+                f"{commit.folder}: expected the graph '{self._spec.name}' as it was saved, got one that differs in what a run "
+                f"depends on: {'; '.join(faults)}; go on with the graph as it was, or begin a new run"
             )
 
     def hired(self, crew: Crew) -> None:
@@ -107,8 +136,9 @@ class Keeping:
         self._crews.append(crew)
         name = crew.node.spec.name
         crew.in_hand = self._in_hand.pop(name, None)
-        if name in self._sources and name in self._resumables and crew.executor is not None:
-            crew.keeps, crew.drawn_state = True, self._resumables[name].state()
+        if crew.node.spec.kind == "source" and name in self._resumables and crew.executor is not None:
+            crew.keeps = partial(self._state_of, name)
+            crew.drawn_state = crew.keeps()
 
     # --- saving ---
 
@@ -116,6 +146,9 @@ class Keeping:
         """A step of a sink is complete and published: commit, where one is due. Returns once the sink may go on.
 
         Cancelled, the commit is given up.
+
+        Raises:
+            Exception: it can never be made, see ``Saving``.
         """
         node = hands.node
         steps, collect = node.meter.steps, node.spec.collect
@@ -124,27 +157,36 @@ class Keeping:
             return
         await self._commit(hands.call)
 
-    async def end(self, *, last: bool) -> None:
-        """The workers are gone, the stages still open: wait for what is being written.
+    async def end(self, *, suspended: bool) -> None:
+        """The workers are gone without an error, the stages still open: commit what no commit holds yet.
 
         Args:
-            last: commit once more first, as where the run was suspended.
+            suspended: whether there is something to go on with; else only what came after the latest commit counts.
 
         Raises:
-            OSError: the last one could not be made.
+            CommitFailed: the disk refuses it.
+            Exception: it can never be made, see ``Saving``.
         """
-        try:
-            if last:
-                await self._commit(asyncio.to_thread)
-                await self.idle()
-                if self.failure is not None:
-                    raise self.failure
-        finally:
-            await self.idle()
-            if self._writer is not None:
-                self._writer.shutdown()
+        await self._idle()
+        behind = any(self._state.nodes[name].meter.steps > self._steps.get(name, 0) for name in self._triggers)
+        if suspended or behind or self.failure is not None:
+            await self._commit(asyncio.to_thread)
+            await self._idle()
+            if self.failure is not None:
+                raise CommitFailed(
+                    f"expected a commit at the end of graph '{self._spec.name}', got '{self.failure}'; {self._before()}. Make "
+                    f"it possible to write in {self._commits.folder}, and go on from there"
+                ) from self.failure
 
-    async def idle(self) -> None:
+    async def close(self) -> None:
+        """Wait for what is being written, however the run ended."""
+        try:
+            await self._idle()
+        finally:
+            if self._writer is not None:
+                self._writer.shutdown(wait=self._under_way is None)
+
+    async def _idle(self) -> None:
         """Wait until nothing is being written."""
         while self._under_way is not None:
             await asyncio.wait([self._under_way])
@@ -157,23 +199,24 @@ class Keeping:
             moment, states, steps = self._capture(), self._states(), self._now()
             about = dict(self._saving.about())
             writes = [one.save(draft.folder / name) for name, one in self._saved.items() if name not in self._triggers]
-            await self.idle()
+            await self._idle()
             for name in self._saved.keys() & self._triggers:
                 writes.append(await self._of_sink(name, draft, call, steps))
         except BaseException as error:
             if draft is not None:
                 self._commits.discard(draft)
-            if not isinstance(error, Exception):
+            if not isinstance(error, OSError):
                 raise
             self._failed(error)
             return
         pieces = blocks(moment, states, self._ports)
-        self._write(partial(self._commits.write, draft, about, self._graph, pieces, writes), draft, steps)
+        self._write(partial(self._commits.write, draft, about, self._graph, pieces, writes), steps)
 
     async def _of_sink(self, name: str, draft: Draft, call: Callable[..., Any], steps: Mapping[str, int]) -> Callable[[], None]:
         """What writes a sink as it is after its latest step. It may have been written after that step already."""
         before = self._latest
-        if before is not None and before.saved(name) is not None and self._steps.get(name) == steps[name]:
+        folder = None if before is None or self._steps.get(name) != steps[name] else before.saved(name)
+        if before is not None and folder is not None and folder.is_dir():
             return partial(self._commits.link, draft, before, name)
         return await call(self._saved[name].save, draft.folder / name)
 
@@ -185,82 +228,47 @@ class Keeping:
 
         That of a source which draws on a thread was taken there, after its latest draw.
         """
-        drawn = {crew.node.spec.name: crew.drawn_state for crew in self._crews if crew.keeps}
-        states = {name: drawn[name] if name in drawn else one.state() for name, one in self._resumables.items()}
-        return {name: self._ports.state(name).encode(state) for name, state in states.items()}
+        drawn = {crew.node.spec.name: crew.drawn_state for crew in self._crews if crew.keeps is not None}
+        return {name: drawn[name] if name in drawn else self._state_of(name) for name in self._resumables}
+
+    def _state_of(self, name: str) -> bytes:
+        return self._ports.state(name).encode(self._resumables[name].state())
 
     def _now(self) -> Mapping[str, int]:
         return {name: node.meter.steps for name, node in self._state.nodes.items()}
 
-    def _write(self, write: Callable[[], Commit], draft: Draft, steps: Mapping[str, int]) -> None:
-        if not self._commits.on_thread:
-            self._written(draft, steps, write)
-            return
-        loop = asyncio.get_running_loop()
+    def _write(self, write: Callable[[], Commit], steps: Mapping[str, int]) -> None:
         if self._writer is None:
             self._writer = ThreadPoolExecutor(1, f"{self._spec.name} commits")
-        under_way = self._under_way = loop.run_in_executor(self._writer, write)
-        under_way.add_done_callback(lambda done: self._written(draft, steps, done.result))
+        self._under_way = asyncio.get_running_loop().run_in_executor(self._writer, write)
+        self._under_way.add_done_callback(lambda done: self._written(done, steps))
 
-    def _written(self, draft: Draft, steps: Mapping[str, int], result: Callable[[], Commit]) -> None:
+    def _written(self, done: "asyncio.Future[Commit]", steps: Mapping[str, int]) -> None:
         self._under_way = None
         try:
-            self._latest = result()
-        except Exception as error:
-            self._commits.discard(draft)
+            self._latest = done.result()
+        except OSError as error:
             self._failed(error)
+        except Exception as error:
+            self.failure = error
+            self._fail(error)
         else:
             self._steps, self.failure = steps, None
 
     def _failed(self, error: Exception) -> None:
+        """Tell of a commit that the disk refused; the run goes on."""
         self.failure = error
-        before = "there is none" if self._latest is None else f"the latest good one is {self._latest.folder}"
-        _LOG.warning("a commit could not be made, and the run goes on: %s; %s", error, before)
+        _LOG.warning("a commit could not be made, and the run goes on: %s; %s", error, self._before())
         if self._saving.on_failure is not None:
-            self._saving.on_failure(error)
-
-
-def resumables(plan: Plan, beside: Mapping[str, Resumable]) -> dict[str, Resumable]:
-    """All that declares a state, by name: stages, owners of the loads of cells, and what stands beside the graph."""
-    found: dict[str, Resumable] = {}
-    for name, node in plan.spec.nodes.items():
-        if isinstance(node.stage, Resumable):
-            found[name] = node.stage
-    for name, cell in plan.spec.cells.items():
-        owner = getattr(cell.load, "__self__", cell.load)
-        if isinstance(owner, Resumable):
-            found[f"cell {name}"] = owner
-    return found | {f"beside {name}": one for name, one in beside.items()}
-
-
-def faults_of(plan: Plan, ports: Ports) -> list[Fault]:
-    """Rule B7: what of a graph cannot be saved."""
-    spec, found = plan.spec, [_fault(error) for error in ports.refusals]
-    for name, node in spec.nodes.items():
-        place = f"{spec.name}.{name}"
-        if node.kind == "source":
             try:
-                check_resumable(node.stage, place)
-            except NotResumable as error:
-                found.append(_fault(error, node.where))
-        elif isinstance(node.stage, Resumable) and isinstance(node.placement, Processes):
-            got = "one in processes, where its state cannot be seen"
-            expected = "a stage with a state to be on the loop or on threads"
-            found.append(Fault("B7", place, expected, got, node.where, "declare another placement"))
-    saving = [name for name, node in spec.nodes.items() if node.collect is not None and isinstance(node.stage, Saves)]
-    if len(saving) > 1:
-        expected = "one sink that saves more than its state, since a commit belongs to a step of it"
-        remedy = "train in two graphs, or have one sink hold both"
-        found.append(Fault("B7", spec.name, expected, " and ".join(saving), spec.where, remedy))
-    return found
+                self._saving.on_failure(error)
+            except Exception as raised:
+                self._fail(raised)
+
+    def _before(self) -> str:
+        there = self._latest is not None and self._latest.folder.is_dir()
+        return f"the latest good one is {self._latest.folder}" if there and self._latest else "there is no good one before it"
 
 
-def _fault(error: NotResumable, where: str = "") -> Fault:
-    return Fault("B7", error.where, error.expected, error.got, where, error.remedy)
-
-
-def _triggers(plan: Plan) -> frozenset[str]:
-    """Sinks whose steps are followed by commits."""
-    stepping = {name: node.stage for name, node in plan.spec.nodes.items() if node.collect is not None}
-    saving = {name for name, stage in stepping.items() if isinstance(stage, Saves)}
-    return frozenset(saving or stepping)
+def _told(value: Any) -> str:
+    return "not there" if value is None else str(value)

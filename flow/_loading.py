@@ -8,6 +8,7 @@ from ._core.state import State
 from ._errors import StageFailed
 from ._park import Parker
 from ._work import Holding, Waiting
+from .saving._points import reach
 from .trace import Recorder
 
 
@@ -81,7 +82,9 @@ class Loading:
             await self._parkers[name].wait()
             while (pending := cell.pending()) is not None:
                 version, value = pending
+                reach("swap.begin")
                 await self._load(name, value, version)
+                reach("swap.loaded")
                 cell.enforce(version, value)
                 self._return_tickets(name, version)
             self.under_way.discard(name)

@@ -75,7 +75,7 @@ class Run:
         self.watched = bool(self._watchers)
         self.tally = None if tally is None else GuardedTally(tally, self._fail, plan.spec)
         self._lag = lag
-        self._keeping = None if saving is None else Keeping(self.state, saving)
+        self._keeping = None if saving is None else Keeping(self.state, saving, self._fail)
         self._closing = Closing(closing_s, stall_s)
         self._loading = Loading(self.state, recorder, self._maybe_over)
         self._staff = Staff(self, recorder, self._fail, self._maybe_over, self._keeping)
@@ -108,6 +108,7 @@ class Run:
             BudgetExceeded: a node failed too many items, or dropped too many groups.
             Stalled: nothing moved for too long.
             LedgerError: the counts do not add up; a fault of the engine.
+            CommitFailed: the end of the run could not be saved.
             RuntimeError: the run was finished before.
             CancelledError: this call was cancelled. The run is suspended and closed first, once and whole, however many
                 further cancels come; an error on the way is its cause.
@@ -137,7 +138,7 @@ class Run:
             _LOG.warning("graph '%s' left behind: %s", self.plan.spec.name, self._closing)
         if not whole.done():
             leave_behind(whole)
-            self._note(self._never_closed())
+            self._note(self._closing.error(self.plan.spec.name))
             self._closed = True
         error = self._error if not whole.done() else None if whole.cancelled() else whole.exception()
         if isinstance(error, StageFailed) and error.node in self.plan.spec.nodes:
@@ -150,12 +151,6 @@ class Run:
             raise error
         return whole.result()
 
-    def _never_closed(self) -> TimeoutError:
-        return TimeoutError(
-            f"expected the stages of graph '{self.plan.spec.name}' to close in time, got {self._closing.left[-1]}; "
-            "give what it waits for a bound of its own, or raise stall_s"
-        )
-
     def _interrupt(self, whole: "asyncio.Task[Summary]") -> None:
         self._end("suspended")
         if self._began is None:
@@ -167,15 +162,15 @@ class Run:
                 await self._open(stack)
                 await self._work()
                 self._bound_stages()
-                if self._keeping is not None:
-                    await self._keeping.end(last=self._stop == "suspended" and self._error is None)
+                if self._keeping is not None and self._error is None:
+                    await self._keeping.end(suspended=self._stop == "suspended")
                 if self._error is not None:
                     raise self._error  # so that stages are closed with it
         except Exception as error:
             self._note(error)
         except asyncio.CancelledError:
             if self._closing.overdue:
-                self._note(self._never_closed())
+                self._note(self._closing.error(self.plan.spec.name))
             elif self._error is None:
                 raise
         finally:
@@ -339,6 +334,7 @@ class Run:
                     await stack.enter_async_context(cast("AbstractAsyncContextManager[Any]", stage))
         if self._keeping is not None:
             await self._keeping.restore()
+            stack.push_async_callback(self._keeping.close)
         await self._loading.start()
 
     async def _work(self) -> None:

@@ -59,7 +59,7 @@ class Moment:
         tickets: by the name of the sink.
         cells: (version in force, newest published, skipped) by name.
         turns: what fans remember of whose turn it is, by node.
-        sizes: of pools.
+        sizes: of pools that the engine resizes.
         given: newest version that each source of versions gave.
         budgets: what nodes have spent of theirs.
         in_hand: by source, the item that was drawn and waits for room.
@@ -96,7 +96,7 @@ def capture(state: State, in_hand: Mapping[str, Item] | None = None) -> Moment:
         tickets={name: _tickets(node) for name, node in nodes.items() if node.spec.kind == "sink" and node.admission},
         cells={name: (cell.version, cell.published, cell.skipped) for name, cell in state.cells.items()},
         turns={name: node.fan.turn for name, node in nodes.items() if node.fan is not None},
-        sizes=dict(state.pools.sizes),
+        sizes={pool: state.pools.sizes[pool] for pool in state.pools.adaptive},
         given={name: node.given for name, node in nodes.items() if node.spec.kind == "versions"},
         budgets={name: node.budget.moment() for name, node in nodes.items()},
         in_hand={name: _copy(item) for name, item in (in_hand or {}).items()},
@@ -128,8 +128,8 @@ def restore(state: State, moment: Moment) -> None:
     for name, (version, published, skipped) in moment.cells.items():
         cell = state.cells[name]
         cell.version, cell.published, cell.skipped = version, published, skipped
-    for pool, size in moment.sizes.items():
-        state.pools.resize(pool, size)
+    for pool, limit in state.pools.adaptive.items():  # the others have the size that they are declared with now
+        state.pools.resize(pool, max(limit.least, min(limit.most, moment.sizes.get(pool, limit.least))))
 
 
 def _copy(item: Item) -> Item:

@@ -81,8 +81,8 @@ class Crew:
         processes: its processes; ``None`` where it does not run in processes.
         values: for a source, what it gives.
         in_hand: for a source, the item it drew that waits for room.
-        drawn_state: for a source on a thread whose state is kept, that after its latest draw.
-        keeps: whether it is kept.
+        keeps: for a source on a thread, gives its state, as it is kept; ``None`` where it is not.
+        drawn_state: that after its latest draw.
         turns: for a stage that keeps order, who waits to commit which position.
         attempts: attempts under way, by the task that makes them.
         pauses: what is in the pause before a retry, in the same way.
@@ -97,8 +97,8 @@ class Crew:
     executor: Executor | None
     values: Iterator[Any]
     in_hand: Item | None = None
-    drawn_state: Any = None
-    keeps: bool = False
+    keeps: Callable[[], bytes] | None = None
+    drawn_state: bytes = b""
     turns: dict[int, Parker] = field(default_factory=dict[int, Parker])
     attempts: dict[asyncio.Task[Any], Item] = field(default_factory=dict[asyncio.Task[Any], Item])
     pauses: dict[asyncio.Task[Any], Item] = field(default_factory=dict[asyncio.Task[Any], Item])

@@ -41,7 +41,7 @@ async def run_source(hands: Hands) -> None:
     """Emit what the source gives until it ends or the run is complete."""
     node, crew = hands.node, hands.crew
     assert node.output is not None
-    if crew.executor is None and node.output.max_cost is None:
+    if crew.executor is None and node.output.max_cost is None and crew.in_hand is None:
         await Filling(hands).run()
         return
     while crew.in_hand is not None or not node.complete:
@@ -49,12 +49,10 @@ async def run_source(hands: Hands) -> None:
             count = node.output.put_count
             hands.lane.work_on([(*node.prefix, count)], {"item": str(count)})
             try:
-                if crew.executor is None:
-                    _draw(crew, count)
-                else:
-                    await hands.call(_draw, crew, count)
+                drawn = _draw(crew) if crew.executor is None else await hands.call(_draw, crew)
             except Exception as error:
                 raise StageFailed(node.spec.name, (count,), 0, 0, error) from error
+            _take(crew, count, *drawn)
             if hands.cancelled:
                 raise asyncio.CancelledError
         if crew.in_hand is None:
@@ -102,9 +100,13 @@ def _fill(hands: Hands, channel: Channel) -> bool:
     return count - first == room
 
 
-def _draw(crew: Crew, count: int) -> None:
-    """Draw into the hand: a worker that is cancelled while a thread draws must not lose what it drew."""
+def _draw(crew: Crew) -> tuple[Any, bytes]:
+    """The next value, and the state after it where that is kept. Changes nothing else: on a thread, a moment may be taken."""
     value = next(crew.values, END)
-    if crew.keeps:
-        crew.drawn_state = crew.node.spec.stage.state()
+    return value, b"" if crew.keeps is None else crew.keeps()
+
+
+def _take(crew: Crew, count: int, value: Any, state: bytes) -> None:
+    """Take into the hand what was drawn: a worker that was cancelled while a thread drew must not lose it."""
+    crew.drawn_state = state
     crew.in_hand = None if value is END else Item(value, (*crew.node.prefix, count), count)

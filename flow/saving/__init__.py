@@ -1,12 +1,14 @@
 """Exact resume: commits of a run on the disk, and what may declare a state that goes into them.
 
-``_declared`` says what a stage can give, ``_image`` writes a moment of the graph, ``_commits`` brings folders onto the disk,
-``_outline`` compares graphs, ``_saving`` is how a run is told of all this. The run's own part is ``flow/_keeping.py``.
+``_declared`` says what a stage can give, ``_image`` writes a moment of the graph, ``_commits`` brings folders onto the disk and
+``_commit`` reads them, ``_outline`` compares graphs, ``_saving`` is how a run is told of all this. The run's own part is
+``flow/_keeping.py``.
 """
 
 from .._codec import Hooks
-from .._errors import CannotResume, NotResumable
-from ._commits import Commit, Commits, Draft, Manifest, complete
+from .._errors import CannotResume, CommitFailed, NotResumable
+from ._commit import Commit, Manifest, complete, newest
+from ._commits import Commits, Draft
 from ._declared import Resumable, Saves
 from ._outline import Difference, differences, outline
 from ._saving import Saving
@@ -14,6 +16,7 @@ from ._saving import Saving
 __all__ = [
     "CannotResume",
     "Commit",
+    "CommitFailed",
     "Commits",
     "Difference",
     "Draft",
@@ -25,5 +28,6 @@ __all__ = [
     "Saving",
     "complete",
     "differences",
+    "newest",
     "outline",
 ]

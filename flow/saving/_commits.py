@@ -2,7 +2,7 @@
 
 ``<folder>/000012/`` holds ``manifest.json``, ``moment`` (see ``_image.py``), and a folder for each stage that saves more. It is
 written as ``000012.part`` and renamed once all of it is on the disk: the rename is the commit. What is left of one that was cut
-short is swept when the folder is opened to be written.
+short is swept when the folder is opened to be written. ``_commit.py`` reads them.
 
 Who reads a commit holds a shared lock on its manifest, and retention passes over what is locked. ``lock`` beside them is held
 by the one process that writes.
@@ -15,87 +15,21 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import msgspec
 
 from .._codec import PLAIN, Hooks
-from .._errors import CannotResume
+from ._commit import FORMAT, MANIFEST, MOMENT, Commit, Manifest, complete, newest
 from ._points import reach
 
-FORMAT = 1
-_MANIFEST, _MOMENT, _PART, _OLD, _LOCK = "manifest.json", "moment", ".part", ".old", "lock"
-
-
-class Manifest(msgspec.Struct, frozen=True):
-    """What a commit says of itself."""
-
-    format: int
-    """Of the folder; another is refused."""
-    number: int
-    """Of the commit: above those before it."""
-    time: str
-    """When, by the clock on the wall."""
-    about: dict[str, Any]
-    """What the program said of itself, plain values."""
-    graph: dict[str, Any] | None
-    """The graph as data, see ``outline``; ``None`` for a commit between two graphs."""
-    moment_bytes: int
-    moment_digest: str
-    """Of the file ``moment``; empty where there is no graph."""
-    saved: tuple[str, ...]
-    """Folders in it, of what saved more than its state."""
-
-
-@dataclass(frozen=True)
-class Commit:
-    """A complete commit.
-
-    Attributes:
-        folder: where it lies.
-        manifest: what it says of itself.
-    """
-
-    folder: Path
-    manifest: Manifest
-
-    @property
-    def number(self) -> int:
-        """Its number."""
-        return self.manifest.number
-
-    def read_moment(self) -> bytes:
-        """Read the moment.
-
-        Raises:
-            CannotResume: it holds none, or damaged bytes.
-        """
-        content = (self.folder / _MOMENT).read_bytes() if self.manifest.graph is not None else b""
-        if not content or _digest(content) != self.manifest.moment_digest:
-            got = "other bytes" if content else "none"
-            raise CannotResume(f"{self.folder}: expected the moment it was written with, got {got}; resume from another commit")
-        return content
-
-    def saved(self, name: str) -> Path | None:
-        """The folder of what saved more than its state; ``None`` where it did not."""
-        return self.folder / name if name in self.manifest.saved else None
-
-    @contextlib.contextmanager
-    def reading(self) -> Generator[None]:
-        """Keep it from being removed meanwhile.
-
-        Raises:
-            FileNotFoundError: it was removed before.
-        """
-        with (self.folder / _MANIFEST).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH)
-            if not (self.folder / _MANIFEST).exists():
-                raise FileNotFoundError(f"{self.folder}: expected a commit, got one that was just removed; take the latest")
-            yield
+_PART, _OLD, _LOCK = ".part", ".old", "lock"
+Best = Callable[[Mapping[str, Any]], float | None]
+"""How good what is in a commit is, higher is better, from what the program said of itself; ``None`` where nobody knows."""
 
 
 @dataclass(frozen=True)
@@ -107,26 +41,25 @@ class Draft:
 
 
 class Commits:
-    """The commits of one run. A context manager for the process that writes them; to read, ``complete`` alone is enough.
+    """The commits of one run. A context manager for the process that writes them; to read, ``complete`` and ``newest`` do.
 
     Args:
         folder: where they lie; made if absent.
         every: steps from one to the next. The last step of a graph is always followed by one.
         keep: number of latest commits kept; ``None`` keeps all.
+        best: tells how good a commit is: the best one is kept beside the latest; ``None`` where none is better.
         hooks: for values that msgpack has no type for, such as arrays.
-
-    Attributes:
-        on_thread: whether they are written on a thread.
     """
 
-    on_thread = True
-
-    def __init__(self, folder: Path, *, every: int = 1, keep: int | None = 2, hooks: Hooks = PLAIN) -> None:
+    def __init__(
+        self, folder: Path, *, every: int = 1, keep: int | None = 2, best: Best | None = None, hooks: Hooks = PLAIN
+    ) -> None:
         for name, value in (("every", every), ("keep", keep)):
             if value is not None and value < 1:
                 raise ValueError(f"expected {name} of at least 1, got {value}, in Commits({folder}); raise it")
         self.folder, self.every, self.keep, self.hooks = folder.absolute(), every, keep, hooks
-        self._stack = contextlib.ExitStack()
+        self._best = best
+        self._lock: BinaryIO | None = None
         self._next = 1
 
     def __enter__(self) -> Self:
@@ -134,34 +67,40 @@ class Commits:
 
         Raises:
             BlockingIOError: another process writes there.
+            OSError: it is no folder that can be written.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        lock = self._stack.enter_context((self.folder / _LOCK).open("ab"))
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._hold()
+        except BlockingIOError:
+            raise
         except OSError as error:
-            self._stack.close()
-            raise BlockingIOError(
-                errno.EAGAIN,
-                f"expected nobody else to write, got another process that does, in {self.folder}; wait for its end",
-            ) from error
-        for left in (*self.folder.glob(f"*{_PART}"), *self.folder.glob(f"*{_OLD}")):
-            shutil.rmtree(left, ignore_errors=True)
-        self._next = 1 + max((commit.number for commit in complete(self.folder)), default=0)
+            got = f"expected a folder that can be written, got '{error.strerror}'; name another, or free this one"
+            raise OSError(error.errno, got, str(self.folder)) from error
+        numbers = [0]
+        for path in self.folder.glob("*"):
+            if path.suffix in (_PART, _OLD):
+                shutil.rmtree(path, ignore_errors=True)
+            if path.stem.isdecimal():
+                numbers.append(int(path.stem))  # also of what is damaged or could not be swept: no number comes twice
+        self._next = max(numbers) + 1
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._stack.close()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def begin(self) -> Draft:
-        """Begin the next commit.
+        """Begin the next commit. A folder that was removed meanwhile is made again.
 
         Raises:
+            BlockingIOError: it was removed, and now another process writes there.
             OSError: its folder cannot be made.
         """
         draft = Draft(self._next, self.folder / f"{self._next:06}{_PART}")
-        draft.folder.mkdir(parents=True)
         self._next += 1
+        self._hold()
+        draft.folder.mkdir()
         reach("commit.begin")
         return draft
 
@@ -183,37 +122,15 @@ class Commits:
             writes: what ``Saves.save`` gave.
 
         Raises:
-            OSError: it could not be written; those before it are as they were.
+            OSError: it could not be written; it is given up, and those before it are as they were.
         """
-        size, digest = 0, hashlib.blake2b(digest_size=16)
-        if graph is not None:
-            with (draft.folder / _MOMENT).open("wb") as file:
-                for block in blocks:
-                    size += file.write(block)
-                    digest.update(block)
-            reach("commit.moment")
-        for write in writes:
-            write()
-        reach("commit.saved")
-        manifest = Manifest(
-            format=FORMAT,
-            number=draft.number,
-            time=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            about=dict(about),
-            graph=None if graph is None else dict(graph),
-            moment_bytes=size,
-            moment_digest="" if graph is None else digest.hexdigest(),
-            saved=tuple(sorted(path.name for path in draft.folder.iterdir() if path.is_dir())),
-        )
-        (draft.folder / _MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
-        _sync(draft.folder)
-        reach("commit.manifest")
-        folder = self.folder / f"{draft.number:06}"
-        draft.folder.rename(folder)
-        _sync_folder(self.folder)
-        reach("commit.renamed")
+        try:
+            commit = self._put_in_place(draft, self._manifest(draft, about, graph, blocks, writes))
+        except BaseException:
+            self.discard(draft)
+            raise
         self._retain()
-        return Commit(folder, manifest)
+        return commit
 
     def link(self, draft: Draft, before: Commit, name: str) -> None:
         """Let what an earlier commit saved under a name be in this one too, by links where there can be some."""
@@ -224,54 +141,98 @@ class Commits:
         shutil.rmtree(draft.folder, ignore_errors=True)
 
     def latest(self) -> Commit | None:
-        """The latest complete commit, ``None`` where there is none."""
-        return max(complete(self.folder), key=lambda commit: commit.number, default=None)
+        """The newest commit to go on from, see ``newest``.
+
+        Raises:
+            CannotResume: there are some, and none of them is whole.
+        """
+        return newest(self.folder)
+
+    def _hold(self) -> None:
+        """Hold the lock: that of the folder as it is now, which may be another than was there when it was locked first."""
+        path = self.folder / _LOCK
+        with contextlib.suppress(FileNotFoundError):
+            if self._lock is not None and os.path.samestat(os.fstat(self._lock.fileno()), path.stat()):
+                return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = path.open("ab")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.close()
+            got = "expected nobody else to write, got another process that does; wait for its end, or name another folder"
+            raise BlockingIOError(errno.EAGAIN, got, str(self.folder)) from error
+        except OSError:
+            lock.close()
+            raise
+        if self._lock is not None:
+            self._lock.close()
+        self._lock = lock
+
+    def _manifest(
+        self,
+        draft: Draft,
+        about: Mapping[str, Any],
+        graph: Mapping[str, Any] | None,
+        blocks: Iterable[bytes],
+        writes: Sequence[Callable[[], None]],
+    ) -> Manifest:
+        """Write the moment and what is saved beside it; gives what the commit then says of itself."""
+        size, found = 0, hashlib.blake2b(digest_size=16)
+        if graph is not None:
+            with (draft.folder / MOMENT).open("wb") as file:
+                for block in blocks:
+                    size += file.write(block)
+                    found.update(block)
+            reach("commit.moment")
+        for write in writes:
+            write()
+        reach("commit.saved")
+        saved = sorted(path for path in draft.folder.iterdir() if path.is_dir())
+        files = [path for folder in saved for path in sorted(folder.rglob("*")) if path.is_file()]
+        return Manifest(
+            format=FORMAT,
+            number=draft.number,
+            time=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            about=dict(about),
+            graph=None if graph is None else dict(graph),
+            moment_bytes=size,
+            moment_digest="" if graph is None else found.hexdigest(),
+            saved=tuple(path.name for path in saved),
+            files={path.relative_to(draft.folder).as_posix(): path.stat().st_size for path in files},
+        )
+
+    def _put_in_place(self, draft: Draft, manifest: Manifest) -> Commit:
+        (draft.folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+        _sync(draft.folder)
+        reach("commit.manifest")
+        folder = self.folder / f"{draft.number:06}"
+        draft.folder.rename(folder)
+        _sync_folder(self.folder)
+        reach("commit.renamed")
+        return Commit(folder, manifest)
 
     def _retain(self) -> None:
         if self.keep is None:
             return
-        for commit in complete(self.folder)[: -self.keep]:
-            _remove(commit)
+        commits = complete(self.folder)
+        kept = {commit.number for commit in commits[-self.keep :]}
+        if self._best is not None:
+            scores = {commit.number: score for commit in commits if (score := self._best(commit.manifest.about)) is not None}
+            kept |= {max(scores, key=lambda number: (scores[number], number))} if scores else set()
+        for commit in commits:
+            if commit.number not in kept:
+                _remove(commit)
         reach("commit.retained")
-
-
-def complete(folder: Path) -> list[Commit]:
-    """The complete commits in a folder, oldest first.
-
-    Raises:
-        CannotResume: one is of another version of this format.
-    """
-    found: list[Commit] = []
-    for path in sorted(folder.glob("*")):
-        if path.name.isdecimal() and (path / _MANIFEST).exists():
-            found.append(Commit(path, _manifest(path)))
-    return sorted(found, key=lambda commit: commit.number)
-
-
-def _manifest(path: Path) -> Manifest:
-    try:
-        manifest = msgspec.json.decode((path / _MANIFEST).read_bytes(), type=Manifest)
-        if manifest.format != FORMAT:
-            raise msgspec.ValidationError(f"format {manifest.format}")
-    except msgspec.DecodeError as error:
-        raise CannotResume(
-            f"{path / _MANIFEST}: expected a manifest of format {FORMAT}, got another ({error}); "
-            "resume with the version that wrote it, or remove this folder to use the commit before it"
-        ) from error
-    return manifest
 
 
 def _remove(commit: Commit) -> None:
     """Remove a commit that nobody reads. What cannot be removed now is next time."""
-    with contextlib.suppress(OSError), (commit.folder / _MANIFEST).open("rb") as file:
+    with contextlib.suppress(OSError), (commit.folder / MANIFEST).open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         away = commit.folder.with_name(f"{commit.folder.name}{_OLD}")
         commit.folder.rename(away)
         shutil.rmtree(away, ignore_errors=True)
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def _link(source: str, target: str) -> None:

@@ -102,11 +102,11 @@ class Ports:
         hooks: for what msgpack has no type for.
 
     Attributes:
-        refusals: what cannot be saved, as errors; empty where all can.
+        refusals: what cannot be saved, as errors, each with the user's own line; empty where all can.
     """
 
     def __init__(self, spec: Spec, resumables: dict[str, Any], hooks: Hooks = PLAIN) -> None:
-        self.refusals: list[NotResumable] = []
+        self.refusals: list[tuple[NotResumable, str]] = []
         self._values: dict[str, Codec] = {}
         self._states: dict[str, Codec] = {}
         for name, node in spec.nodes.items():
@@ -143,15 +143,13 @@ class Ports:
         return self._values[self._openers[group]]
 
     def _add(self, codecs: dict[str, Codec], name: str, hint: Any, place: str, hooks: Hooks, where: str) -> None:
-        at = f"{place} ({where})" if where else place
-
         def refuse(expected: str, got: str, remedy: str) -> NotResumable:
-            return NotResumable(at, f"{expected}, to be saved", got, remedy)
+            return NotResumable(place, f"{expected}, to be saved", got, remedy)
 
         try:
             codecs[name] = Codec(hint, refuse, hooks)
         except NotResumable as error:
-            self.refusals.append(error)
+            self.refusals.append((error, where))
 
 
 def blocks(moment: Moment, states: dict[str, bytes], ports: Ports) -> Iterator[bytes]:

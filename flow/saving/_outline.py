@@ -1,11 +1,13 @@
 """The graph as plain data, to be kept in a commit, and what differs between that and the graph that is to go on from it."""
 
+from dataclasses import fields
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from .._limits import Capacity, Freshness
 from .._plan import Plan
+from .._policy import OnError, Retry, Shrink
 from .._spec import NodeSpec
 from .._types import type_name
 
@@ -28,8 +30,15 @@ class Difference(NamedTuple):
     verdict: Verdict
 
 
-_MAY_CHANGE = frozenset({"workers", "deadline_s", "placement", "steps", "capacity", "size", "budget"})
-"""Of a node, an edge, a pool or a rate: what decides how fast a graph is, and nothing of what is in a moment."""
+_MAY_CHANGE = frozenset(
+    {
+        "workers", "needs", "deadline_s", "placement", "on_error", "missing", "weights", "patience", "steps", "capacity",
+        "size", "budget",
+    }
+)  # fmt: skip
+"""Of a node, an edge, a pool or a rate: what decides what comes next, and says nothing of what is in a moment."""
+_MAY_COME_AND_GO = frozenset({"pools", "rates"})
+"""What a moment holds nothing of."""
 
 
 def outline(plan: Plan) -> dict[str, Any]:
@@ -57,13 +66,15 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[Difference]
             continue
         old, new = before.get(part, {}), now[part]
         for name in dict.fromkeys([*new, *old]):
-            found += _of_one(f"{now['name']}.{name}", old.get(name), new.get(name))
+            path = f"{now['name']}.{name}" if part not in _MAY_COME_AND_GO else f"{now['name']}.{part}.{name}"
+            found += _of_one(path, old.get(name), new.get(name), "accept" if part in _MAY_COME_AND_GO else "refuse")
     return found
 
 
-def _of_one(path: str, before: dict[str, Any] | None, now: dict[str, Any] | None) -> list[Difference]:
+def _of_one(path: str, before: dict[str, Any] | None, now: dict[str, Any] | None, alone: Verdict) -> list[Difference]:
+    """What differs between two of a name; ``alone``: where there is only one."""
     if before is None or now is None:
-        return [Difference(path, before, now, "refuse")]
+        return [Difference(path, before, now, alone)]
     keys = [key for key in dict.fromkeys([*now, *before]) if before.get(key) != now.get(key)]
     return [
         Difference(f"{path}.{key}", before.get(key), now.get(key), "accept" if key in _MAY_CHANGE else "refuse") for key in keys
@@ -84,12 +95,25 @@ def _node(node: NodeSpec) -> dict[str, Any]:
         "members": node.size,
         "items": None if node.collect is None else node.collect.items,
         "steps": None if node.collect is None else node.collect.steps,
+        "needs": dict(node.needs),
+        "on_error": _policy(node.on_error),
+        "missing": node.missing if isinstance(node.missing, str) else _policy(node.missing),
+        "weights": dict(node.weights),
+        "patience": node.patience,
         "budget": None if node.budget is None else list(node.budget),
     }
 
 
 def _freshness(freshness: Freshness | None) -> dict[str, Any]:
-    return {} if freshness is None else {"max_lag": freshness.max_lag, "late": freshness.late}
+    return {} if freshness is None else {"max_lag": freshness.max_lag, "late": freshness.late, "depth": freshness.depth}
+
+
+def _policy(policy: OnError | Shrink) -> str:
+    """A policy in words, without what is code in it."""
+    numbers = [f"{f.name}={v!r}" for f in fields(policy) if isinstance(v := getattr(policy, f.name), int | float | str)]
+    if isinstance(policy, Retry) and not isinstance(policy.then, str):
+        numbers.append(f"then={_policy(policy.then)}")
+    return f"{type(policy).__name__}({', '.join(numbers)})"
 
 
 def _capacity(capacity: Capacity) -> list[float | None]:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._commits import Commit, Commits
+from ._commit import Commit
+from ._commits import Commits
 from ._declared import Resumable
 
 
@@ -17,15 +18,18 @@ class Saving:
     """How one run is saved.
 
     A commit is made after every so many steps of the sink that saves more than its state, or, in a graph without such a sink,
-    of each that takes steps; after the last step; and when the run was suspended. One that cannot be written is told of, and
-    the run goes on: the one before it is as it was.
+    of each that takes steps; after the last step; and when the run was suspended. One that the disk refuses (``OSError``) is
+    told of, and the run goes on: the one before it is as it was. Where that was the last one, it is tried once more at the end,
+    and the run ends with ``CommitFailed``. Any other error ends the run at once, as one of a stage does: a value that is not of
+    its declared type, say, would make every commit fail.
 
     Attributes:
         commits: where to; open while the run is.
         beside: what declares a state and is no part of the graph, such as who counts its outcomes, by a name of its own.
         resume: what the run goes on from; ``None`` begins anew.
         about: gives what a commit says of the program, plain values; called on the loop.
-        on_failure: told, on the loop, of a commit that could not be made; ``None`` leaves it at a warning in the log.
+        on_failure: told, on the loop, of a commit that could not be made; ``None`` leaves it at a warning in the log. What it
+            raises ends the run.
     """
 
     commits: Commits

@@ -33,6 +33,15 @@ def test_every_reported_fault_of_a_source_has_a_test_of_stages_that_names_it():
     assert unnamed(SOURCE_ROWS, ROOT / "stages") == []
 
 
+RESUME_ROWS = (4, 92, 93, 94, 95, 96, 97, 98, 99, 100)
+"""Of saving a run and going on with it."""
+
+
+def test_every_reported_fault_of_going_on_with_a_run_has_a_test_of_flow_stages_or_the_kills_that_names_it():
+    elsewhere = set(unnamed(RESUME_ROWS, ROOT / "stages")) & set(unnamed(RESUME_ROWS, ROOT / "kill"))
+    assert elsewhere & set(unnamed(RESUME_ROWS, ROOT / "flow" / "saving")) == set()
+
+
 def test_every_reported_fault_of_the_scheduler_has_a_test_that_names_it():
     assert unnamed(FLOW_ROWS, ROOT) == []
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from flow import Collect, Context, Failed, Freshness, Gathered, Graph, Retry, Run, Summary
-from flow.saving import Commit, Commits, Resumable, Saves, Saving
+from flow.saving import Commits, Resumable, Saves, Saving
 from flow.testing import run_virtual
 from flow.testing._threads import PlayedExecutor
 
@@ -121,14 +121,15 @@ def graph_of(sink: Summing, clock: random.Random, *, max_lag: int = 0) -> Graph:
     return graph
 
 
-def run(folder: Path, seed: int, cut_after_s: float | None, *, suspend: bool, every: int = 1) -> tuple[Summing, Summary | None, Rows]:
+def run(
+    folder: Path, seed: int, cut_after_s: float | None, *, suspend: bool, every: int = 1
+) -> tuple[Summing, Summary | None, Rows]:
     """Go on from the latest commit, up to a time at which everything is lost that is not on the disk, or to the end."""
     clock, rows = random.Random(seed), Rows()
     sink = Summing(clock)
 
     async def main() -> Summary | None:
         with Commits(folder, every=every) as commits:
-            commits.on_thread = False
             saving = Saving(commits, beside={"rows": rows}, resume=commits.latest())
             running = Run(graph_of(sink, clock).build(), saving=saving, watchers=(rows,))
             running.threads = PlayedExecutor

@@ -1,0 +1,155 @@
+"""What a run may change when it goes on: settings, graph and versions compared with those it was saved with. Pure.
+
+A difference is *accepted* where it decides how fast or how long a run is, *refused* where what was done would have been another
+thing with it, which may be accepted by name, and *impossible* where what was saved does not fit what is now.
+"""
+
+import fnmatch
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from flow.saving import Difference
+
+Verdict = Literal["accepted", "refused", "impossible"]
+
+MAY_CHANGE: Mapping[str, str] = {
+    "*.steps": "how long",
+    "*.max_concurrency": "how fast",
+    "*.rates.*": "how fast",
+    "*.pools.*": "how fast",
+    "delay.*": "how fast",
+    "*.deadline_s": "how long something may take",
+    "*.limits.*": "how long something may take",
+    "evaluate.num_tasks": "size of the evaluations to come",
+    "evaluate.attempts": "size of the evaluations to come",
+    "evaluate.pass_at": "what evaluations tell",
+    "*.gate.*_*": "when the run is stopped",
+    "*.gate.patience": "when the run is stopped",
+    "*.trainer.on_bad_step": "when the run is stopped",
+    "*.trainer.max_grad_norm_skip": "which updates are bad",
+    "*.trainer.max_grad_norm_ratio": "which updates are bad",
+    "*.trainer.max_bad_steps": "what is kept to look at",
+    "*.trainer.no_signal_warning": "what is told",
+    "*.trainer.optimizer_memory": "where arrays rest",
+    "*.memory": "where arrays rest",
+    "*.trainer.rows_per_microbatch": "memory; the last bits of numbers may differ",
+    "*.trainer.row_lengths": "memory; the last bits of numbers may differ",
+    "*.trainer.split_last": "memory; the last bits of numbers may differ",
+    "*.trainer.remat": "memory; the last bits of numbers may differ",
+    "*.rows_per_batch": "memory; the last bits of numbers may differ",
+    "*engine.slots": "how fast; the last bits of numbers may differ",
+    "*engine.kept": "how fast; the last bits of numbers may differ",
+    "*engine.eviction": "how fast; the last bits of numbers may differ",
+    "*engine.prefill_*": "how fast; the last bits of numbers may differ",
+}
+"""Settings, by their path, that a run may go on with changed, and what they decide. Every other one is refused."""
+ANOTHER_RUN = "the run would have been another with it"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One difference.
+
+    Attributes:
+        path: of the setting, such as ``rl.group_size``, or of what else differs.
+        before: as it was saved.
+        now: as it is.
+        verdict: whether the run goes on with it.
+        why: in few words.
+    """
+
+    path: str
+    before: Any
+    now: Any
+    verdict: Verdict
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {_shown(self.before)} before, {_shown(self.now)} now; {self.verdict}: {self.why}"
+
+
+def of_settings(
+    before: Mapping[str, Any], now: Mapping[str, Any], accepted: Sequence[str] = (), over: Collection[str] = ()
+) -> list[Change]:
+    """Compare settings field by field, in the order of those now.
+
+    Args:
+        before: as they were saved.
+        now: as they are, in the same form.
+        accepted: paths that are accepted by name, with dashes or underscores.
+        over: names of phases that are over; what has a section of that name changes nothing any more.
+
+    Raises:
+        ValueError: something is accepted by name that is no difference.
+    """
+    old, new = dict(_leaves(before)), dict(_leaves(now))
+    paths = [path for path in dict.fromkeys([*new, *old]) if old.get(path) != new.get(path)]
+    names = {name.replace("-", "_").removeprefix("__") for name in accepted}
+    found = [_setting(path, old.get(path), new.get(path), path in names, over) for path in paths]
+    if unknown := sorted(names - set(paths)):
+        raise ValueError(
+            f"expected settings that differ from those the run was saved with, got {', '.join(unknown)}, in --options.accept; "
+            f"those that differ are {', '.join(paths) or 'none'}"
+        )
+    return found
+
+
+def of_graph(found: Sequence[Difference], settings: Sequence[Change]) -> list[Change]:
+    """Differences of the graph under way. One that a run may not go on with does not fit its items, whoever accepts it.
+
+    Those that a run may go on with follow from settings, which are told already; they are left out where any differ.
+    """
+    told = bool(settings)
+    return [
+        Change(one.path, one.before, one.now, *_of_graph(one)) for one in found if one.verdict == "refuse" or not told
+    ]  # fmt: skip
+
+
+def _of_graph(one: Difference) -> tuple[Verdict, str]:
+    if one.verdict == "refuse":
+        return "impossible", "what was saved is of the graph as it was"
+    return "accepted", "nothing that was saved depends on it"
+
+
+def of_versions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
+    """What a run depends on beside its settings: hashes must be the same, versions and machines may differ."""
+    old, new = dict(_leaves(before)), dict(_leaves(now))
+    changes = []
+    for path in dict.fromkeys([*new, *old]):
+        if old.get(path) == new.get(path):
+            continue
+        hashed = path in ("model", "tokenizer", "template")
+        verdict: Verdict = "impossible" if hashed else "accepted"
+        why = "what was saved was made with it" if hashed else "the last bits of numbers may differ"
+        changes.append(Change(path, old.get(path), new.get(path), verdict, why))
+    return changes
+
+
+def stopping(changes: Sequence[Change]) -> list[Change]:
+    """Those that a run cannot go on with."""
+    return [change for change in changes if change.verdict != "accepted"]
+
+
+def _setting(path: str, before: Any, now: Any, named: bool, over: Collection[str]) -> Change:
+    if path.partition(".")[0] in over:
+        return Change(path, before, now, "impossible", "that phase is over")
+    why = next((why for pattern, why in MAY_CHANGE.items() if fnmatch.fnmatchcase(path, pattern)), None)
+    if why is not None:
+        return Change(path, before, now, "accepted", why)
+    return Change(path, before, now, "accepted", "by name") if named else Change(path, before, now, "refused", ANOTHER_RUN)
+
+
+def _leaves(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Paths and values; a section that is empty, or is not there, is a value."""
+    for name, value in settings.items():
+        path = f"{above}{name}"
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{path}.")
+        else:
+            yield path, value
+
+
+def _shown(value: Any) -> str:
+    text = "none" if value is None else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

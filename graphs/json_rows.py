@@ -1,0 +1,31 @@
+"""JSON of what a run tells: rows and summaries. Files are elsewhere."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+
+def encode(content: Any) -> bytes:
+    """JSON of anything a run tells. A number that is not finite becomes its name, since JSON has none for it."""
+    return msgspec.json.encode(_finite(msgspec.to_builtins(content, enc_hook=_plain)))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"expected something JSON can hold, got {type(value).__name__}")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return value

@@ -1,0 +1,91 @@
+"""Processes that may be killed, forked from one that has imported all that they need: saves each the seconds of imports.
+
+For the scripts beside it. What forks has started no thread of its own and nothing of JAX's.
+"""
+
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flow.saving import _points
+
+LONGEST_S = 120
+"""Life of a process that hangs."""
+_EXECUTIONS: list[int] = []
+"""The file, once it is open."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A process to be started.
+
+    Attributes:
+        cwd: its folder. All that it says goes to ``output`` in it, what ``appended`` is given to ``executions``, and the points
+            that it reaches to ``points``.
+        arguments: of its program.
+        die: point to die at by SIGKILL, and when it is reached for the how manieth time.
+        most_bytes: size that no file of it may exceed; ``None`` for any.
+    """
+
+    cwd: str
+    arguments: list[str]
+    die: tuple[str, int] | None = None
+    most_bytes: int | None = None
+
+
+def appended(*words: object) -> None:
+    """Write a line of what happens, by one ``write``, so that no kill tears it."""
+    os.write(_EXECUTIONS[0], (" ".join(map(str, words)) + "\n").encode())
+
+
+def serve(program: Callable[[list[str]], None]) -> None:
+    """Read requests from standard input, a line each, until there are no more.
+
+    For a request (as JSON), a process is forked and its id told; for an id, the process is waited for and its status told.
+    """
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if isinstance(asked, int):
+            _, status = os.waitpid(asked, 0)
+            answer = os.waitstatus_to_exitcode(status)
+        elif (answer := os.fork()) == 0:
+            _live(Request(**asked), program)
+            return
+        sys.stdout.write(f"{answer}\n")
+        sys.stdout.flush()
+
+
+def _live(request: Request, program: Callable[[list[str]], None]) -> None:
+    os.chdir(request.cwd)
+    signal.alarm(LONGEST_S)
+    output = _opened("output")
+    for number in (0, 1, 2):
+        os.dup2(output, number)
+    _EXECUTIONS.append(_opened("executions"))
+    _watch_points(request.die)
+    if request.most_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (request.most_bytes, resource.RLIM_INFINITY))
+    program(request.arguments)
+
+
+def _opened(name: str) -> int:
+    return os.open(name, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+
+
+def _watch_points(die: tuple[str, int] | None) -> None:
+    """Write down each point that is reached, and die at one of them."""
+    points = _opened("points")
+    left = [0 if die is None else die[1]]
+
+    def listen(reached: str) -> None:
+        os.write(points, f"{reached}\n".encode())
+        if die is not None and reached == die[0]:
+            left[0] -= 1
+            if not left[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    _points.listeners.append(listen)
