@@ -37,7 +37,7 @@ from graphs.memory import check_memory, device_budget
 from graphs.own import load_function, make_program
 from graphs.placing import placing_warnings
 from graphs.program import Program
-from graphs.replay import prepare_replay
+from graphs.replay_batch import prepare_repeat
 from graphs.run_folder import RunFolder
 from graphs.saved import evaluation_of, saved_config, saved_entry, understood
 from graphs.settings import read_settings, refusal
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "eval": _eval,
         "chat": _chat,
         "export": _export,
-        "replay-batch": _replay,
+        "replay-batch": _repeat,
         "revoke": _revoke,
     }
     command = commands.get(given[0])
@@ -285,10 +285,10 @@ def _export(arguments: list[str]) -> Work:
     return work
 
 
-def _replay(arguments: list[str]) -> Work:
+def _repeat(arguments: list[str]) -> Work:
     if len(arguments) != 1:
         raise ValueError(f"expected one bad step; got {' '.join(arguments)}; headrace replay-batch RUN/bad-steps/step-000012")
-    repeat = prepare_replay(Path(arguments[0]))
+    repeat = prepare_repeat(Path(arguments[0]))
     return lambda: _print(repeat())
 
 

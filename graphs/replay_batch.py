@@ -8,7 +8,7 @@ from stages.train.bad_steps import FACTS, read_bad_step
 from stages.train.replay import replay, report
 
 
-def prepare_replay(path: Path) -> Callable[[], str]:
+def prepare_repeat(path: Path) -> Callable[[], str]:
     """Find a bad step and the run it is of.
 
     Args:
