@@ -58,6 +58,7 @@ class Keeping:
         self._triggers = triggers(state.plan)
         self._latest: Commit | None = None
         self._steps: Mapping[str, int] = {}
+        self._kept: Mapping[str, bytes] = {}
         self._writer: ThreadPoolExecutor | None = None
         self._under_way: asyncio.Future[Commit] | None = None
         self._crews: list[Crew] = []
@@ -90,7 +91,7 @@ class Keeping:
         reach("resume.states")
         restore(self._state, moment)
         self._in_hand = moment.in_hand
-        self._latest, self._steps = commit, self._now()
+        self._latest, self._steps, self._kept = commit, self._now(), states
         reach("resume.restored")
 
     def _missing(self, commit: Commit, moment: Moment, states: Mapping[str, bytes]) -> Iterator[str]:
@@ -201,7 +202,7 @@ class Keeping:
             writes = [one.save(draft.folder / name) for name, one in self._saved.items() if name not in self._triggers]
             await self._idle()
             for name in self._saved.keys() & self._triggers:
-                writes.append(await self._of_sink(name, draft, call, steps))
+                writes.append(await self._of_sink(name, draft, call, steps, states))
         except BaseException as error:
             if draft is not None:
                 self._commits.discard(draft)
@@ -210,12 +211,14 @@ class Keeping:
             self._failed(error)
             return
         pieces = blocks(moment, states, self._ports)
-        self._write(partial(self._commits.write, draft, about, self._graph, pieces, writes), steps)
+        self._write(partial(self._commits.write, draft, about, self._graph, pieces, writes), steps, states)
 
-    async def _of_sink(self, name: str, draft: Draft, call: Callable[..., Any], steps: Mapping[str, int]) -> Callable[[], None]:
-        """What writes a sink as it is after its latest step. It may have been written after that step already."""
-        before = self._latest
-        folder = None if before is None or self._steps.get(name) != steps[name] else before.saved(name)
+    async def _of_sink(
+        self, name: str, draft: Draft, call: Callable[..., Any], steps: Mapping[str, int], states: Mapping[str, bytes]
+    ) -> Callable[[], None]:
+        """What writes a sink as it is after its latest step. It may have been written in that very state already."""
+        before, same = self._latest, self._steps.get(name) == steps[name] and self._kept.get(name) == states[name]
+        folder = before.saved(name) if before is not None and same else None
         if before is not None and folder is not None and folder.is_dir():
             return partial(self._commits.link, draft, before, name)
         return await call(self._saved[name].save, draft.folder / name)
@@ -237,13 +240,13 @@ class Keeping:
     def _now(self) -> Mapping[str, int]:
         return {name: node.meter.steps for name, node in self._state.nodes.items()}
 
-    def _write(self, write: Callable[[], Commit], steps: Mapping[str, int]) -> None:
+    def _write(self, write: Callable[[], Commit], steps: Mapping[str, int], states: Mapping[str, bytes]) -> None:
         if self._writer is None:
             self._writer = ThreadPoolExecutor(1, f"{self._spec.name} commits")
         self._under_way = asyncio.get_running_loop().run_in_executor(self._writer, write)
-        self._under_way.add_done_callback(lambda done: self._written(done, steps))
+        self._under_way.add_done_callback(lambda done: self._written(done, steps, states))
 
-    def _written(self, done: "asyncio.Future[Commit]", steps: Mapping[str, int]) -> None:
+    def _written(self, done: "asyncio.Future[Commit]", steps: Mapping[str, int], states: Mapping[str, bytes]) -> None:
         self._under_way = None
         try:
             self._latest = done.result()
@@ -253,7 +256,7 @@ class Keeping:
             self.failure = error
             self._fail(error)
         else:
-            self._steps, self.failure = steps, None
+            self._steps, self._kept, self.failure = steps, states, None
 
     def _failed(self, error: Exception) -> None:
         """Tell of a commit that the disk refused; the run goes on."""

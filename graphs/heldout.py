@@ -7,6 +7,7 @@ It uses the engine that training samples from, and holds the next swap of weight
 """
 
 import math
+from pathlib import Path
 
 from flax import nnx
 
@@ -16,8 +17,8 @@ from graphs.fitting import check_heldout
 from graphs.heldout_config import HeldoutConfig
 from graphs.parts import Parts
 from graphs.rl_config import RlConfig
-from stages.checkpoint.best import BestStore
-from stages.checkpoint.store import CheckpointStore
+from stages.checkpoint.best import BestWeights
+from stages.checkpoint.store import BEST
 from stages.episodes import Episodes
 from stages.evaluation.branch import HeldoutRow, HeldoutTasks, PinnedEpisodes, PinnedScores
 from stages.evaluation.pinned import Evaluation, PinnedEvaluation
@@ -42,17 +43,16 @@ def pinned_evaluation(config: HeldoutConfig, parts: Parts, load: LoadWeights, la
     )
 
 
-def gated(trainer: Trainer, gate: Gate, model: nnx.Module, checkpoints: CheckpointStore | None) -> Gated:
-    """The trainer behind its gate; the best weights are kept beside the checkpoints, where there are any.
+def gated(trainer: Trainer, gate: Gate, model: nnx.Module, folder: Path | None) -> Gated:
+    """The trainer behind its gate.
 
     Args:
         trainer: trains.
         gate: judges.
         model: what is trained.
-        checkpoints: where the trainer saves.
+        folder: of the run, where the best weights are kept; ``None`` keeps them only as long as the graph runs.
     """
-    best = BestStore(checkpoints.folder) if checkpoints is not None and gate.config.needs_heldout else None
-    return Gated(trainer, gate, model, best)
+    return Gated(trainer, gate, model, BestWeights(None if folder is None else folder / BEST))
 
 
 def add_heldout(

@@ -20,7 +20,6 @@ from graphs.rl_config import RlConfig
 from graphs.scoring import Scoring
 from graphs.sft import SftConfig, sft
 from stages.agents.agent import sessions_of
-from stages.checkpoint.store import CheckpointStore
 from stages.losses.supervised import SupervisedLoss
 from stages.losses.tokens import Loss
 from stages.records import Example, Preference
@@ -129,7 +128,7 @@ def training(config: RlConfig, parts: Parts, *, shuffled: bool = False) -> Phase
 
     def make(folder: Path | None) -> Graph:
         gates[:] = [Gate(config.gate)]
-        graph = rl(config, parts, None if folder is None else CheckpointStore(folder / "checkpoints"), gates[0])
+        graph = rl(config, parts, folder, gates[0])
         return graph.replace("rewards", Shuffled(parts.rewards(), config.seed)) if shuffled else graph
 
     title = f"rl: {config.steps} steps of {config.groups_per_step} groups of {config.group_size}, max_lag {config.max_lag}"
@@ -156,7 +155,7 @@ def supervised(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -
     title = f"sft: {config.steps} steps of {config.examples_per_step} of {len(examples)} demonstrations"
 
     def make(folder: Path | None) -> Graph:
-        return sft(config, parts, examples, None if folder is None else CheckpointStore(folder / "checkpoints"))
+        return sft(config, parts, examples, folder)
 
     check, trained = _sft_check(config, parts, examples), Training(config.trainer, SupervisedLoss())
     return Phase("sft", title, make, total=config.steps, main=True, check=check, training=trained)
@@ -167,7 +166,7 @@ def preferring(config: DpoConfig, parts: Parts, preferences: tuple[Preference, .
     title = f"dpo: {config.steps} steps of {config.pairs_per_step} of {len(preferences)} preferences"
 
     def make(folder: Path | None) -> Graph:
-        return dpo(config, parts, preferences, None if folder is None else CheckpointStore(folder / "checkpoints"))
+        return dpo(config, parts, preferences, folder)
 
     def check() -> None:
         check_preferences(preferences, parts.chat, parts.tools, config.trainer.row_length)

@@ -6,6 +6,7 @@ prompts >> members >> episodes >> groups >> rewards >> (models that are asked) >
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from flow import Collect, Freshness, Graph, Inline, Node, Retry, Threads
@@ -18,26 +19,27 @@ from graphs.tool_pools import with_tool_pools
 from stages.advantages.stage import Advantages
 from stages.agents.agent import sessions_of
 from stages.batches.stage import Pack, PackConfig
-from stages.checkpoint.store import CheckpointStore
 from stages.episodes import Episodes
 from stages.records import Batch, Group, Weights
 from stages.rewards.functions import Function
 from stages.rewards.overlong import SoftOverlong
 from stages.tasks.source import Tasks
 from stages.tasks.tables import stretches_of
+from stages.train.bad_steps import bad_steps_of
 from stages.train.gate import Gate
 from stages.train.gated import Gated
 from stages.train.retraced import Retraced
 from stages.train.trainer import Trainer
 
 
-def rl(config: RlConfig, parts: Parts, checkpoints: CheckpointStore | None = None, gate: Gate | None = None) -> Graph:
+def rl(config: RlConfig, parts: Parts, folder: Path | None = None, gate: Gate | None = None) -> Graph:
     """Declare training.
 
     Args:
         config: see ``RlConfig``.
         parts: policy, world and tasks.
-        checkpoints: where the trainer saves; ``None`` saves nothing.
+        folder: of the run, for updates that were not applied and the best weights; ``None`` keeps none of the former, and the
+            latter only as long as the graph runs.
         gate: judges the run, for whoever wants to read what it did; ``None`` makes one.
     """
     pools, asked = engine_pools(parts.engine.config, sessions_of(parts.agent)), scoring_of(config, parts)
@@ -45,7 +47,7 @@ def rl(config: RlConfig, parts: Parts, checkpoints: CheckpointStore | None = Non
     pinned = pinned_evaluation(config.heldout, parts, asked.load(parts.engine.load), config.steps)
     weights = graph.latest("weights", Weights, load=pinned.load)
     episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, config.sampling, config.limits, pools.turn)
-    learner = learner_of(config, parts, asked, checkpoints, gate or Gate(config.gate))
+    learner = learner_of(config, parts, asked, folder, gate or Gate(config.gate))
 
     prompts = graph.source("prompts", Tasks(parts.train, config.seed, stretches=stretches_of(parts.train)))
     members = graph.repeat("members", prompts, n=config.group_size)
@@ -61,13 +63,13 @@ def rl(config: RlConfig, parts: Parts, checkpoints: CheckpointStore | None = Non
     return graph
 
 
-def learner_of(config: RlConfig, parts: Parts, asked: Scoring, checkpoints: CheckpointStore | None, gate: Gate) -> Gated:
+def learner_of(config: RlConfig, parts: Parts, asked: Scoring, folder: Path | None, gate: Gate) -> Gated:
     """The trainer behind its gate. Arguments as those of ``rl``, and the models that are asked."""
     trainer = Trainer(
-        asked.model, config.loss, config.trainer, checkpoints, temperature=config.sampling.temperature,
+        asked.model, config.loss, config.trainer, bad_steps_of(folder, config.trainer), temperature=config.sampling.temperature,
         whiten=config.advantages.whiten, follow=asked.follow,
     )  # fmt: skip
-    return gated(trainer, gate, parts.model, checkpoints)
+    return gated(trainer, gate, parts.model, folder)
 
 
 def learning(graph: Graph, config: RlConfig, scored: Node[Any, Group], learner: Gated | Retraced) -> Node[Batch, Any]:

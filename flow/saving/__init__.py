@@ -8,7 +8,7 @@
 from .._codec import Hooks
 from .._errors import CannotResume, CommitFailed, NotResumable
 from ._commit import Commit, Manifest, complete, newest
-from ._commits import Commits, Draft
+from ._commits import Commits, Draft, link_tree
 from ._declared import Resumable, Saves
 from ._outline import Difference, differences, outline
 from ._saving import Saving
@@ -28,6 +28,7 @@ __all__ = [
     "Saving",
     "complete",
     "differences",
+    "link_tree",
     "newest",
     "outline",
 ]

@@ -5,6 +5,7 @@ and, last, ``bad.json`` (numbers and settings). One without ``bad.json`` is torn
 """
 
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from stages.batches.rows import Rows
-from stages.checkpoint.store import CheckpointStore
+from stages.checkpoint.store import PARAMETERS, save_arrays
 from stages.losses.tokens import Loss
 from stages.train.config import TrainerConfig
 from stages.train.metrics import Updated
@@ -94,11 +95,26 @@ class BadSteps:
         folder.mkdir(parents=True)
         with (folder / ROWS).open("wb") as file:
             np.savez(file, **_named_arrays(minibatch.rows))  # pyright: ignore[reportArgumentType]
-        with CheckpointStore(folder / WEIGHTS) as store:
-            store.save(facts.step, weights)
+        save_arrays(folder.absolute() / WEIGHTS / PARAMETERS, weights)()
         facts = msgspec.structs.replace(facts, segments=_segments(minibatch))
         (folder / FACTS).write_bytes(msgspec.json.format(msgspec.json.encode(facts), indent=2))
         return folder
+
+    def forget(self, *, after: int) -> None:
+        """Remove those of later steps: a run that goes on before them makes them again."""
+        for path in self.folder.glob("step-*"):
+            if int(path.name.split("-")[1]) > after:
+                shutil.rmtree(path)
+
+
+def bad_steps_of(run: Path | None, config: TrainerConfig) -> BadSteps | None:
+    """Where those of a run are kept, beside its commits.
+
+    Args:
+        run: its folder; ``None`` where nothing is kept.
+        config: how many are.
+    """
+    return None if run is None else BadSteps(run / "bad-steps", config.max_bad_steps)
 
 
 def read_bad_step(folder: Path) -> tuple[BadStep, list[Rows]]:

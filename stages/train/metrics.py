@@ -89,15 +89,14 @@ class StepMeter:
         return sum({update.minibatch: update.num_targets for update in self.updates if update.reason is None}.values())
 
 
-def step_metrics(meter: StepMeter, *, save_s: float, step_s: float) -> StepRow:
+def step_metrics(meter: StepMeter, *, step_s: float) -> StepRow:
     """All that a step tells of what arrived and what came of it.
 
     Args:
         meter: of the step.
-        save_s: seconds that a checkpoint took.
-        step_s: seconds since the step before. What is not gradient, pass of an old policy, update or save is ``wait_s``.
+        step_s: seconds since the step before. What is not gradient, pass of an old policy or update is ``wait_s``.
     """
-    busy_s = meter.gradient_s + meter.proximal_s + meter.update_s + save_s
+    busy_s = meter.gradient_s + meter.proximal_s + meter.update_s
     return {
         **update_metrics(meter.updates),
         "bad_steps": ", ".join(meter.kept) or None,
@@ -110,7 +109,6 @@ def step_metrics(meter: StepMeter, *, save_s: float, step_s: float) -> StepRow:
         "gradient_s": meter.gradient_s,
         "proximal_s": meter.proximal_s,
         "update_s": meter.update_s,
-        "save_s": save_s,
         "wait_s": step_s - busy_s,
         "tokens_per_second": meter.num_tokens / step_s,
         "gradient_tokens_per_second": meter.num_filled / meter.gradient_s if meter.gradient_s else None,
