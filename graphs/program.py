@@ -66,6 +66,7 @@ class Phase:
         result: read after it ran; goes into the summary.
         training: its trainer; ``None`` where nothing is trained.
         report: read however it ended; goes into the summary.
+        starts_over: whether it begins again where the run is resumed in the middle of it, as what takes little time may.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Phase:
     result: Callable[[], Mapping[str, Any]] = field(default=dict[str, Any])
     training: Training | None = None
     report: Callable[[], Mapping[str, Any]] = field(default=dict[str, Any])
+    starts_over: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class Program:
         parts: what its graphs share; ``None`` for a graph of the user's own that brings everything itself.
         phases: in order.
         max_lag: bound on staleness, for the summary; ``None`` where no phase has one.
+        made_by: what makes it again: a name of the catalogue, or ``path/to/file.py:function``; ``None`` for neither.
     """
 
     name: str
@@ -98,6 +101,7 @@ class Program:
     parts: Parts | None
     phases: Sequence[Phase]
     max_lag: int | None = None
+    made_by: str | None = None
 
 
 def warm_start(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -> Phase:
@@ -191,4 +195,5 @@ def evaluation(name: str, config: EvaluateConfig, parts: Parts, *, main: bool = 
         return {name: score.success, f"{name}_detail": score}
 
     title = f"{name.replace('_', ' ')}: {wanted} episodes on {len(parts.heldout)} held-out tasks"
-    return Phase(name, title, make, len(parts.heldout), main, prepare=parts.load_engine, result=result)
+    prepare = parts.load_engine
+    return Phase(name, title, make, len(parts.heldout), main, prepare=prepare, result=result, starts_over=True)
