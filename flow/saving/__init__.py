@@ -10,6 +10,7 @@ from .._errors import CannotResume, CommitFailed, NotResumable
 from ._commit import Commit, Manifest, complete, newest
 from ._commits import Commits, Draft, link_tree
 from ._declared import Resumable, Saves
+from ._image import read_state
 from ._outline import Difference, differences, outline
 from ._saving import Saving
 
@@ -31,4 +32,5 @@ __all__ = [
     "link_tree",
     "newest",
     "outline",
+    "read_state",
 ]

@@ -19,6 +19,7 @@ from stages.checkpoint.best import BestWeights
 from stages.checkpoint.store import BEST
 from stages.records import Batch, Weights
 from stages.train.gate import Gate, GateState
+from stages.train.metrics import StepRow
 from stages.train.trainer import Trainer, TrainerState
 
 
@@ -70,6 +71,11 @@ class Gated:
         """See ``Trainer.step``."""
         return self._trainer.step
 
+    @property
+    def last_row(self) -> StepRow | None:
+        """See ``Trainer.last_row``."""
+        return self._trainer.last_row
+
     def digest(self) -> str:
         """See ``Trainer.digest``."""
         return self._trainer.digest()
@@ -89,8 +95,8 @@ class Gated:
             GateClosed: the step broke a tolerance, and the gate stops runs.
         """
         weights = self._trainer.finish(context)
-        assert self._trainer.last_row is not None
-        self.gate.see_step(self._trainer.last_row)
+        assert self.last_row is not None
+        self.gate.see_step(self.last_row)
         return weights
 
     async def see_heldout(self, weights: Weights, row: Mapping[str, Any]) -> None:
