@@ -78,6 +78,7 @@ class Keeping:
         commit = self._saving.resume
         if commit is None:
             return
+        reach("resume.begin")
         with commit.reading():
             content = commit.read_moment()
             found = [d for d in differences(commit.manifest.graph or {}, self._graph) if d.verdict == "refuse"]

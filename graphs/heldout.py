@@ -29,7 +29,7 @@ from stages.train.gated import Gated
 from stages.train.trainer import Trainer
 
 
-def pinned_evaluation(config: HeldoutConfig, parts: Parts, load: LoadWeights, last: int) -> PinnedEvaluation:
+def pinned_evaluation(config: HeldoutConfig, parts: Parts, load: LoadWeights, last: int, learner: Gated) -> PinnedEvaluation:
     """What loads the weights of a training graph.
 
     Args:
@@ -37,10 +37,12 @@ def pinned_evaluation(config: HeldoutConfig, parts: Parts, load: LoadWeights, la
         parts: policy, world and tasks.
         load: puts weights in force.
         last: version that training ends with.
+        learner: makes the weights.
     """
     return PinnedEvaluation(
-        load, every=config.every, last=last, first=config.first, deadline_s=config.deadline_s, trace=parts.trace
-    )
+        load, every=config.every, last=last, first=config.first, deadline_s=config.deadline_s, trace=parts.trace,
+        like=lambda: learner.weights,
+    )  # fmt: skip
 
 
 def gated(trainer: Trainer, gate: Gate, model: nnx.Module, folder: Path | None) -> Gated:

@@ -44,10 +44,10 @@ def rl(config: RlConfig, parts: Parts, folder: Path | None = None, gate: Gate | 
     """
     pools, asked = engine_pools(parts.engine.config, sessions_of(parts.agent)), scoring_of(config, parts)
     graph = Graph("rl", pools=with_tool_pools(pools.sizes, config, parts.tools, "rl"), rates=config.rates)
-    pinned = pinned_evaluation(config.heldout, parts, asked.load(parts.engine.load), config.steps)
-    weights = graph.latest("weights", Weights, load=pinned.load)
     episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, config.sampling, config.limits, pools.turn)
     learner = learner_of(config, parts, asked, folder, gate or Gate(config.gate))
+    pinned = pinned_evaluation(config.heldout, parts, asked.load(parts.engine.load), config.steps, learner)
+    weights = graph.latest("weights", Weights, load=pinned.swap)
 
     prompts = graph.source("prompts", Tasks(parts.train, config.seed, stretches=stretches_of(parts.train)))
     members = graph.repeat("members", prompts, n=config.group_size)

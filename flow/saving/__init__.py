@@ -1,8 +1,8 @@
 """Exact resume: commits of a run on the disk, and what may declare a state that goes into them.
 
 ``_declared`` says what a stage can give, ``_image`` writes a moment of the graph, ``_commits`` brings folders onto the disk and
-``_commit`` reads them, ``_outline`` compares graphs, ``_saving`` is how a run is told of all this. The run's own part is
-``flow/_keeping.py``.
+``_commit`` reads them, ``_outline`` compares graphs, ``_journal`` and ``_records`` hold what was finished in between, ``_saving`` is how a run is told of all
+this. The run's own part is ``flow/_keeping.py``.
 """
 
 from .._codec import Hooks
@@ -11,26 +11,37 @@ from ._commit import Commit, Manifest, complete, newest
 from ._commits import Commits, Draft, link_tree
 from ._declared import Resumable, Saves
 from ._image import read_state
+from ._journal import Journal, read_journal
 from ._outline import Difference, differences, outline
+from ._records import Begun, Cut, Forgiven, Made, Opened, Record, Step
 from ._saving import Saving
 
 __all__ = [
+    "Begun",
     "CannotResume",
     "Commit",
     "CommitFailed",
     "Commits",
+    "Cut",
     "Difference",
     "Draft",
+    "Forgiven",
     "Hooks",
+    "Journal",
+    "Made",
     "Manifest",
     "NotResumable",
+    "Opened",
+    "Record",
     "Resumable",
     "Saves",
     "Saving",
+    "Step",
     "complete",
     "differences",
     "link_tree",
     "newest",
     "outline",
+    "read_journal",
     "read_state",
 ]

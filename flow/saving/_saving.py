@@ -7,6 +7,7 @@ from typing import Any
 from ._commit import Commit
 from ._commits import Commits
 from ._declared import Resumable
+from ._journal import Journal
 
 
 def _nothing() -> Mapping[str, Any]:
@@ -30,6 +31,8 @@ class Saving:
         about: gives what a commit says of the program, plain values; called on the loop.
         on_failure: told, on the loop, of a commit that could not be made; ``None`` leaves it at a warning in the log. What it
             raises ends the run.
+        journal: where what stages make for durable edges is noted, open while the run is, and opened after the commit that the
+            run goes on from; ``None`` notes nothing, and after a kill all that came after the latest commit is made again.
     """
 
     commits: Commits
@@ -37,3 +40,4 @@ class Saving:
     resume: Commit | None = None
     about: Callable[[], Mapping[str, Any]] = _nothing
     on_failure: Callable[[Exception], None] | None = None
+    journal: Journal | None = None

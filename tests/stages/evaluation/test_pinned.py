@@ -115,7 +115,7 @@ class World:
                 raise ArithmeticError("the score fell")
 
         graph = Graph("rl", pools={"turns": TURNS})
-        weights, heldout = graph.latest("weights", Weights, load=self.pinned.load), graph.latest("heldout", Score)
+        weights, heldout = graph.latest("weights", Weights, load=self.pinned.swap), graph.latest("heldout", Score)
         prompts = graph.source("prompts", itertools.count())
         members = graph.repeat("members", prompts, n=8)
         episodes = graph.stage("episodes", self.train_episode, workers=64, reads=weights)
@@ -172,7 +172,7 @@ def test_which_versions_are_due(first, every, wanted):
 def test_nothing_is_evaluated_and_no_swap_waits_where_none_is_due():
     world = World(every=None)
     graph = Graph("plain")
-    cell = graph.latest("weights", Weights, load=world.pinned.load)
+    cell = graph.latest("weights", Weights, load=world.pinned.swap)
 
     class Trainer:
         def add(self, value: int, context: Context) -> None:
