@@ -156,7 +156,8 @@ async def _replayed(plan: Plan, say: Say) -> bool:
 
 async def _begin(plan: Plan, rows: Mapping[tuple[str, int], Mapping[str, Any]], say: Say) -> bool:
     """Have the model as the phase began with it; gives whether what was done for that came out as in the run."""
-    commit = plan.commit or next((each for each in complete(plan.run / "checkpoints") if _phase_of(each) == plan.phase.name), None)
+    there = complete(plan.run / "checkpoints")
+    commit = plan.commit or next((each for each in there if _phase_of(each) == plan.phase.name), None)
     if commit is not None:
         with commit.reading():
             load_begun(plan.parts.model, commit)
