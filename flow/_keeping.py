@@ -22,10 +22,11 @@ from ._recalling import NodeNotes, StepNotes, forgive, notes_of
 from ._workers.hands import Crew, Hands
 from .saving._commit import Commit, complete
 from .saving._commits import Draft
-from .saving._declared import Resumable, Saves, is_sequence
+from .saving._declared import Digested, Resumable, Saves, is_sequence
 from .saving._image import Ports, blocks, read_moment
 from .saving._outline import differences, outline
 from .saving._points import reach
+from .saving._records import Digest
 from .saving._saving import Saving
 
 _LOG = logging.getLogger("headrace")
@@ -62,6 +63,7 @@ class Keeping:
         self._triggers = triggers(state.plan)
         self._latest: Commit | None = None
         self._steps: Mapping[str, int] = {}
+        self._kept: Mapping[str, bytes] = {}
         self._writer: ThreadPoolExecutor | None = None
         self._under_way: asyncio.Future[Commit] | None = None
         self._crews: list[Crew] = []
@@ -81,6 +83,7 @@ class Keeping:
         commit = self._saving.resume
         if commit is None:
             return
+        reach("resume.begin")
         with commit.reading():
             content = commit.read_moment()
             found = [d for d in differences(commit.manifest.graph or {}, self._graph) if d.verdict == "refuse"]
@@ -94,7 +97,7 @@ class Keeping:
         reach("resume.states")
         restore(self._state, moment)
         self._in_hand = moment.in_hand
-        self._latest, self._steps = commit, self._now()
+        self._latest, self._steps, self._kept = commit, self._now(), states
         reach("resume.restored")
 
     def _missing(self, commit: Commit, moment: Moment, states: Mapping[str, bytes]) -> Iterator[str]:
@@ -158,9 +161,17 @@ class Keeping:
         node = hands.node
         steps, collect = node.meter.steps, node.spec.collect
         assert collect is not None
-        if node.spec.name not in self._triggers or (steps % self._commits.every and steps != collect.steps):
+        await self._digest(hands)
+        if hands.cancelled or node.spec.name not in self._triggers or (steps % self._commits.every and steps != collect.steps):
             return
         await self._commit(hands.call)
+
+    async def _digest(self, hands: Hands) -> None:
+        """Note what a sink is like after its step, where all is recorded."""
+        journal, name, stage = self._saving.journal, hands.node.spec.name, hands.node.spec.stage
+        if journal is not None and journal.record and isinstance(stage, Digested):
+            digest: str = await hands.call(stage.digest)
+            journal.append(Digest(self._spec.name, name, hands.node.meter.steps, digest))
 
     async def end(self, *, suspended: bool) -> None:
         """The workers are gone without an error, the stages still open: commit what no commit holds yet.
@@ -210,7 +221,7 @@ class Keeping:
             writes = [one.save(draft.folder / name) for name, one in self._saved.items() if name not in self._triggers]
             await self._idle()
             for name in self._saved.keys() & self._triggers:
-                writes.append(await self._of_sink(name, draft, call, steps))
+                writes.append(await self._of_sink(name, draft, call, steps, states))
         except BaseException as error:
             if draft is not None:
                 self._commits.discard(draft)
@@ -219,20 +230,22 @@ class Keeping:
             self._failed(error)
             return
         pieces = blocks(moment, states, self._ports)
-        self._write(partial(self._put, draft, about, pieces, writes), steps)
+        self._write(partial(self._put, draft, about, pieces, writes), steps, states)
 
     def _put(
         self, draft: Draft, about: Mapping[str, Any], pieces: Iterator[bytes], writes: Sequence[Callable[[], None]]
     ) -> Commit:
         commit = self._commits.write(draft, about, self._graph, pieces, writes)
         if self._journal is not None:
-            self._journal.forget(complete(self._commits.folder)[0].number)
+            self._journal.forget(min((kept.number for kept in complete(self._commits.folder)), default=draft.number))
         return commit
 
-    async def _of_sink(self, name: str, draft: Draft, call: Callable[..., Any], steps: Mapping[str, int]) -> Callable[[], None]:
-        """What writes a sink as it is after its latest step. It may have been written after that step already."""
-        before = self._latest
-        folder = None if before is None or self._steps.get(name) != steps[name] else before.saved(name)
+    async def _of_sink(
+        self, name: str, draft: Draft, call: Callable[..., Any], steps: Mapping[str, int], states: Mapping[str, bytes]
+    ) -> Callable[[], None]:
+        """What writes a sink as it is after its latest step. It may have been written in that very state already."""
+        before, same = self._latest, self._steps.get(name) == steps[name] and self._kept.get(name) == states[name]
+        folder = before.saved(name) if before is not None and same else None
         if before is not None and folder is not None and folder.is_dir():
             return partial(self._commits.link, draft, before, name)
         return await call(self._saved[name].save, draft.folder / name)
@@ -254,13 +267,13 @@ class Keeping:
     def _now(self) -> Mapping[str, int]:
         return {name: node.meter.steps for name, node in self._state.nodes.items()}
 
-    def _write(self, write: Callable[[], Commit], steps: Mapping[str, int]) -> None:
+    def _write(self, write: Callable[[], Commit], steps: Mapping[str, int], states: Mapping[str, bytes]) -> None:
         if self._writer is None:
             self._writer = ThreadPoolExecutor(1, f"{self._spec.name} commits")
         self._under_way = asyncio.get_running_loop().run_in_executor(self._writer, write)
-        self._under_way.add_done_callback(lambda done: self._written(done, steps))
+        self._under_way.add_done_callback(lambda done: self._written(done, steps, states))
 
-    def _written(self, done: "asyncio.Future[Commit]", steps: Mapping[str, int]) -> None:
+    def _written(self, done: "asyncio.Future[Commit]", steps: Mapping[str, int], states: Mapping[str, bytes]) -> None:
         self._under_way = None
         try:
             self._latest = done.result()
@@ -270,7 +283,7 @@ class Keeping:
             self.failure = error
             self._fail(error)
         else:
-            self._steps, self.failure = steps, None
+            self._steps, self._kept, self.failure = steps, states, None
 
     def _failed(self, error: Exception) -> None:
         """Tell of a commit that the disk refused; the run goes on."""

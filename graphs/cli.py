@@ -1,49 +1,45 @@
-"""The command line: ``headrace init | try | run | check | draw | eval | chat | export | replay-batch | revoke``.
+"""The command line: ``headrace COMMAND``; ``USAGE`` lists the commands.
 
 Exit status 2 for anything the user can mend before work starts.
-
-Settings are written as ``--section.field value``; tyro reads them into the program's pydantic config.
 """
 
 import asyncio
-import dataclasses
-import datetime
 import difflib
-import itertools
 import os
 import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import NoReturn
 
-import tyro
 from flax import nnx
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from rich.console import Console
 
 # Before transformers is imported: its notices of absent packages say nothing here.
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
-from flow import BuildError, FlowError, Plan
-from graphs.catalogue import CATALOGUE, find, starting_from
+from flow import BuildError, FlowError
+from flow.saving import CannotResume
+from graphs.catalogue import CATALOGUE
 from graphs.chat import ChatConfig, find_speaker, hold_chat
+from graphs.command_line import Work, parsed, read_again, read_program, tell, warn
 from graphs.compiled import keep_compiled
-from graphs.execute import check_parts, execute, prepare
+from graphs.execute import check_parts
 from graphs.export import ExportOptions, loading_line, prepare_export
 from graphs.interrupts import Interrupted
 from graphs.memory import check_memory, device_budget
-from graphs.own import load_function, make_program
-from graphs.placing import placing_warnings
+from graphs.options import SavingOptions
 from graphs.program import Program
-from graphs.replay import prepare_replay
+from graphs.replay import ReplayOptions, prepare_replay, replay
+from graphs.replay_batch import prepare_repeat
 from graphs.run_folder import RunFolder
-from graphs.saved import evaluation_of, saved_config, saved_entry, understood
+from graphs.running import SUSPENDED, executed, resume, run, unused
+from graphs.saved import evaluation_of, saved_config, saved_entry
 from graphs.settings import read_settings, refusal
 from graphs.starting import start_folder
 from graphs.trial import TryConfig, find_env, pick_task, try_env
-from graphs.view import View
 from stages.models.lora import trained
 from stages.rollout.verify import verify_sync
 from stages.tools.audit import AUDIT_FILE, used_credentials
@@ -55,12 +51,14 @@ USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a t
   headrace init FOLDER                              write a task file, tool, environment, graph and test of your own
   headrace try ENV [--agent random|scripted|human]  play an environment without a model; ENV is path/to/file.py:name or NAME
   headrace run NAME [--section.field value ...]     run a program; --help lists its settings
+  headrace resume RUN [--section.field value ...]   go on with a run where its latest commit has it
   headrace check NAME [--section.field value ...]   prove its graphs without running them; with --verify-sync also load the
                                                     model and prove that the engine gets its weights to the bit
   headrace draw NAME [--section.field value ...]    draw its graphs
   headrace eval RUN [--section.field value ...]     evaluate the weights a run saved
   headrace chat MODEL [--temperature value ...]     talk with a model, or with what a run learned
   headrace export RUN [--out FOLDER]                write what a run learned as a Hugging Face folder
+  headrace replay RUN [--to-step N] [--dump-batch N] train again what a run recorded, and compare it step by step
   headrace replay-batch FILE                        repeat the gradient of a bad step, RUN/bad-steps/step-..., and say where it
                                                     went wrong
   headrace revoke RUN NAME                          take a credential back from a run's tools, at once
@@ -71,36 +69,24 @@ Those that train by reward take --algorithm NAME, one of grpo to distill, and wh
 """
 
 
-Work = Callable[[], None]
-"""What is left to do once everything a user can get wrong is settled."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """Where a run goes."""
-
-    name: str | None = None
-    """Folder of the run under ``folder``; None makes one of the program's name and the time."""
-    folder: Path = Path("runs")
-    """Folder of all runs."""
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the ``headrace`` command."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help", "help"):
-        _print(USAGE + "\n".join(f"  {name:<14} {entry.title}" for name, entry in CATALOGUE.items()))
+        tell(USAGE + "\n".join(f"  {name:<14} {entry.title}" for name, entry in CATALOGUE.items()))
         raise SystemExit(0 if given else 2)
     commands: dict[str, Callable[[list[str]], Work | None]] = {
         "init": _init,
         "try": _try,
-        "run": _run,
+        "run": run,
+        "resume": resume,
         "check": _check,
         "draw": _draw,
         "eval": _eval,
         "chat": _chat,
         "export": _export,
-        "replay-batch": _replay,
+        "replay": _replay,
+        "replay-batch": _repeat,
         "revoke": _revoke,
     }
     command = commands.get(given[0])
@@ -108,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         near = difflib.get_close_matches(given[0], commands, 1)
         _refuse(f"expected one of {', '.join(commands)}, got '{given[0]}'" + (f"; did you mean '{near[0]}'?" if near else ""))
     if given[1:] and given[1] in ("-h", "--help"):
-        _print(USAGE)
+        tell(USAGE)
         raise SystemExit(0)
     if len(given) < 2:
         _refuse(f"expected a name after '{given[0]}', got nothing; headrace --help lists them")
@@ -122,12 +108,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     try:
         work()
+    except CannotResume as error:
+        _refuse(str(error))
     except Interrupted as error:
-        _fail(error, 130)
+        _fail(error, SUSPENDED)
     except Exception as error:
         _fail(error)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        raise SystemExit(130) from None
+        raise SystemExit(SUSPENDED) from None
 
 
 def _each_once(command: str, arguments: Sequence[str]) -> None:
@@ -156,42 +144,14 @@ def _reason(error: Exception) -> str:
     return str(error.args[0]) if isinstance(error, LookupError) and error.args else str(error)
 
 
-def _run(arguments: list[str]) -> Work:
-    program, options = _program("run", arguments)
-    name = options.name or _unused(options.folder, program.name)
-    if Path(name).name != name:
-        raise ValueError(f"expected the name of a folder, got '{name}', in --options.name; choose where with --options.folder")
-    folder = RunFolder(options.folder / name)
-    return _executed(program, folder)
-
-
-def _executed(program: Program, folder: RunFolder) -> Work:
-    plans = prepare(program, folder)
-    _warn(program, [plan for _, plan in plans])
-
-    def work() -> None:
-        summary = asyncio.run(execute(program, plans, folder, View(Console())))
-        _print(f"summary: {folder.path / 'summary.json'}")
-        scores = [f"{summary[key]:.3f} {label}" for key, label in _SCORES if summary.get(key) is not None]
-        if scores:
-            _print(f"held-out success: {', '.join(scores)}")
-        if summary["status"] != "completed":
-            raise SystemExit(130)
-
-    return work
-
-
-_SCORES = (("heldout_before", "before"), ("heldout_after", "after"), ("heldout", "now"))
-
-
 def _check(arguments: list[str]) -> Work | None:
     wanted = [argument for argument in arguments if argument != "--verify-sync"]
-    program, _ = _program("check", wanted)
-    plans = [phase.make(None).build(quiet=True) for phase in program.phases]
+    program, _ = read_program("check", wanted)
+    plans = [(phase, phase.make(None).build(quiet=True)) for phase in program.phases]
     check_parts(program)
     _tell_memory(program)
-    _warn(program, plans)
-    _print(f"{program.name}: {len(plans)} graph{'s' if len(plans) != 1 else ''} can run")
+    warn(program, plans)
+    tell(f"{program.name}: {len(plans)} graph{'s' if len(plans) != 1 else ''} can run")
     return _verifying(program) if len(wanted) < len(arguments) else None
 
 
@@ -212,7 +172,7 @@ def _verifying(program: Program) -> Work:
                         f"expected the engine to hold what it was given, got other bits in {', '.join(report.differing)} "
                         f"of {size}; do not train with this engine"
                     )
-                _print(f"{program.name}: the engine holds what it was given to the bit, {size}")
+                tell(f"{program.name}: the engine holds what it was given to the bit, {size}")
 
     return lambda: asyncio.run(verify())
 
@@ -222,41 +182,26 @@ def _tell_memory(program: Program) -> None:
     budget = device_budget()
     check_memory(program, budget)
     if any(phase.training is not None for phase in program.phases):
-        _print("compiling a gradient, to know its memory")
+        tell("compiling a gradient, to know its memory")
     if table := check_memory(program, budget, compiled=True):
-        _print(f"memory of each device, {budget.device}:\n{table}")
-
-
-def _warn(program: Program, plans: Sequence[Plan]) -> None:
-    """Say what is allowed and probably not meant."""
-    warnings = [warning for phase in program.phases for warning in phase.warnings]
-    if program.parts is not None:
-        warnings += placing_warnings(program.parts.model, program.parts.engine.mesh, program.parts.reference_mesh)
-    for warning in dict.fromkeys([*warnings, *(warning for plan in plans for warning in plan.warnings)]):
-        _print(f"warning: {warning}")
+        tell(f"memory of each device, {budget.device}:\n{table}")
 
 
 def _draw(arguments: list[str]) -> None:
-    program, _ = _program("draw", arguments)
+    program, _ = read_program("draw", arguments)
     graphs = {graph.name: graph for graph in (phase.make(None) for phase in program.phases)}
-    _print("\n\n".join(graph.draw() for graph in graphs.values()))
+    tell("\n\n".join(graph.draw() for graph in graphs.values()))
     for graph in graphs.values():
         graph.build(quiet=True)
 
 
 def _eval(arguments: list[str]) -> Work:
-    run, *rest = arguments
-    saved = saved_config(Path(run))
+    run_folder, *rest = arguments
+    saved = saved_config(Path(run_folder))
     entry = saved_entry(saved)
-    config, _ = _parsed(f"headrace eval {run}", entry.config, rest, saved["config"])
-    return _executed(evaluation_of(entry, config, Path(run)), RunFolder(Path(run) / _unused(Path(run), "eval")))
-
-
-def _unused(folder: Path, what: str) -> str:
-    """A name made of the time, which nothing in the folder has yet."""
-    stamped = f"{what}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
-    names = itertools.chain([stamped], (f"{stamped}-{number}" for number in itertools.count(2)))
-    return next(name for name in names if not (folder / name).exists())
+    config, _ = parsed(f"headrace eval {run_folder}", entry.config, rest, SavingOptions(checkpoint_every=None), saved["config"])
+    folder = RunFolder(Path(run_folder) / unused(Path(run_folder), "eval"))
+    return executed(evaluation_of(entry, config, Path(run_folder)), folder, SavingOptions(checkpoint_every=None))
 
 
 def _chat(arguments: list[str]) -> Work:
@@ -280,16 +225,29 @@ def _export(arguments: list[str]) -> Work:
 
     def work() -> None:
         folder = export()
-        _print(f"written: {folder}\nload it with {loading_line(folder)}")
+        tell(f"written: {folder}\nload it with {loading_line(folder)}")
 
     return work
 
 
 def _replay(arguments: list[str]) -> Work:
+    run, *rest = arguments
+    wanted = read_settings(ReplayOptions, rest, f"headrace replay {run}")
+    program, _ = read_again(run, saved_config(Path(run)), [])
+    plan = prepare_replay(Path(run), program, wanted)
+
+    def work() -> None:
+        if not replay(plan, tell):
+            raise SystemExit(1)
+
+    return work
+
+
+def _repeat(arguments: list[str]) -> Work:
     if len(arguments) != 1:
         raise ValueError(f"expected one bad step; got {' '.join(arguments)}; headrace replay-batch RUN/bad-steps/step-000012")
-    repeat = prepare_replay(Path(arguments[0]))
-    return lambda: _print(repeat())
+    repeat = prepare_repeat(Path(arguments[0]))
+    return lambda: tell(repeat())
 
 
 def _revoke(arguments: list[str]) -> None:
@@ -297,10 +255,10 @@ def _revoke(arguments: list[str]) -> None:
         raise ValueError(f"expected a run and the name of a credential; got {' '.join(arguments)}; headrace revoke RUN NAME")
     run, name = Path(arguments[0]), arguments[1]
     revoke(run, name)
-    _print(f"revoked: {name}, for every use from now on")
+    tell(f"revoked: {name}, for every use from now on")
     used = used_credentials(run / AUDIT_FILE)
     if name not in used:
-        _print(f"warning: no call of this run has used it so far; used were {', '.join(sorted(used)) or 'none'}")
+        tell(f"warning: no call of this run has used it so far; used were {', '.join(sorted(used)) or 'none'}")
 
 
 def _init(arguments: list[str]) -> None:
@@ -308,8 +266,8 @@ def _init(arguments: list[str]) -> None:
     if rest or folder.startswith("-"):
         raise ValueError(f"expected one folder, got {' '.join(arguments)}, in init; write headrace init FOLDER")
     for file in start_folder(Path(folder)):
-        _print(f"written: {file}")
-    _print(f"next: cd {folder}; headrace try environment.py:Quiz --tasks tasks.jsonl; headrace run graph.py:train; pytest")
+        tell(f"written: {file}")
+    tell(f"next: cd {folder}; headrace try environment.py:Quiz --tasks tasks.jsonl; headrace run graph.py:train; pytest")
 
 
 def _try(arguments: list[str]) -> Work:
@@ -319,59 +277,10 @@ def _try(arguments: list[str]) -> Work:
     task = pick_task(config, tried)
 
     def work() -> None:
-        if not asyncio.run(try_env(tried.make, task, config, _print)):
+        if not asyncio.run(try_env(tried.make, task, config, tell)):
             raise SystemExit(1)
 
     return work
-
-
-def _program(command: str, arguments: list[str]) -> tuple[Program, Options]:
-    name, *rest = arguments
-    if ".py:" in name:
-        return _own_program(command, name, rest)
-    entry = find(name)
-    default, rest = starting_from(entry, rest)
-    config, options = _parsed(f"headrace {command} {name}", entry.config, rest, default=default)
-    return dataclasses.replace(entry.make(config), name=name), options
-
-
-def _own_program(command: str, name: str, arguments: list[str]) -> tuple[Program, Options]:
-    function, config_type = load_function(name)
-    config, options = _parsed(f"headrace {command} {name}", config_type, arguments)
-    return make_program(name, function, config), options
-
-
-def _parsed(
-    prog: str,
-    config_type: type[BaseModel] | None,
-    arguments: list[str],
-    saved: dict[str, Any] | None = None,
-    default: BaseModel | None = None,
-) -> tuple[Any, Options]:
-    """Read settings from the command line. tyro ends with status 2 and the nearest valid key where one is unknown."""
-    config: list[Any] = []
-    if config_type is not None:
-        config.append(("config", Annotated[config_type, tyro.conf.arg(name="")], *_default(config_type, saved, default)))
-    fields = [*config, ("options", Options, dataclasses.field(default_factory=Options))]
-    parsed = read_settings(dataclasses.make_dataclass("Settings", fields), arguments, prog)
-    return getattr(parsed, "config", None), parsed.options
-
-
-def _default(config_type: type[BaseModel], saved: dict[str, Any] | None, default: BaseModel | None) -> tuple[Any, ...]:
-    """What to start from, as a field of a dataclass; nothing where the config has settings without a default."""
-    if saved is not None:
-        start = understood(config_type, saved)
-    elif default is not None:
-        start = default
-    elif any(field.is_required() for field in config_type.model_fields.values()):
-        return ()
-    else:
-        start = config_type()
-    return (dataclasses.field(default_factory=lambda: start),)
-
-
-def _print(text: str) -> None:
-    Console(soft_wrap=True).print(text, highlight=False, markup=False)
 
 
 def _refuse(text: str) -> NoReturn:

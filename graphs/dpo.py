@@ -3,6 +3,8 @@
 preferences >> written >> reference >> batches >> trainer
 """
 
+from pathlib import Path
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from flow import Collect, Graph, Threads
@@ -10,11 +12,11 @@ from graphs.parts import Parts
 from graphs.scoring import Scoring, scoring
 from graphs.scoring_config import ReferenceConfig
 from stages.batches.stage import Pack, PackConfig
-from stages.checkpoint.store import CheckpointStore
 from stages.losses.preference import PreferenceLoss
 from stages.records import Preference, Weights
 from stages.tasks.preferences import Preferences
 from stages.text.preferences import WritePreference
+from stages.train.bad_steps import bad_steps_of
 from stages.train.config import TrainerConfig
 from stages.train.trainer import Trainer
 
@@ -38,23 +40,21 @@ class DpoConfig(BaseModel):
     """Optimizer and micro-batches. A row holds both replies of a pair, each behind the prompt."""
 
 
-def dpo(
-    config: DpoConfig, parts: Parts, preferences: tuple[Preference, ...], checkpoints: CheckpointStore | None = None
-) -> Graph:
+def dpo(config: DpoConfig, parts: Parts, preferences: tuple[Preference, ...], folder: Path | None = None) -> Graph:
     """Declare training on preferences.
 
     Args:
         config: see ``DpoConfig``.
         parts: the policy and its format.
         preferences: the pairs.
-        checkpoints: where the trainer saves; ``None`` saves nothing.
+        folder: of the run, for updates that were not applied; ``None`` keeps none.
     """
     graph, asked = Graph("dpo"), reference_of(config, parts)
     pairs = graph.source("preferences", Preferences(preferences, config.seed))
     written = graph.stage("written", WritePreference(parts.chat, parts.tools), workers=2, order="input")
     packing = PackConfig(row_length=config.trainer.row_length)
     batches = graph.stage("batches", Pack(packing, config.loss.needs), order="input")
-    learner = Trainer(asked.model, config.loss, config.trainer, checkpoints, follow=asked.follow)
+    learner = Trainer(asked.model, config.loss, config.trainer, bad_steps_of(folder, config.trainer), follow=asked.follow)
     collect = Collect(config.pairs_per_step, steps=config.steps)
     trainer = graph.sink("trainer", learner, collect=collect, placement=Threads())
     pairs >> written

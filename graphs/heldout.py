@@ -7,6 +7,7 @@ It uses the engine that training samples from, and holds the next swap of weight
 """
 
 import math
+from pathlib import Path
 
 from flax import nnx
 
@@ -16,8 +17,8 @@ from graphs.fitting import check_heldout
 from graphs.heldout_config import HeldoutConfig
 from graphs.parts import Parts
 from graphs.rl_config import RlConfig
-from stages.checkpoint.best import BestStore
-from stages.checkpoint.store import CheckpointStore
+from stages.checkpoint.best import BestWeights
+from stages.checkpoint.store import BEST
 from stages.episodes import Episodes
 from stages.evaluation.branch import HeldoutRow, HeldoutTasks, PinnedEpisodes, PinnedScores
 from stages.evaluation.pinned import Evaluation, PinnedEvaluation
@@ -28,7 +29,7 @@ from stages.train.gated import Gated
 from stages.train.trainer import Trainer
 
 
-def pinned_evaluation(config: HeldoutConfig, parts: Parts, load: LoadWeights, last: int) -> PinnedEvaluation:
+def pinned_evaluation(config: HeldoutConfig, parts: Parts, load: LoadWeights, last: int, learner: Gated) -> PinnedEvaluation:
     """What loads the weights of a training graph.
 
     Args:
@@ -36,23 +37,24 @@ def pinned_evaluation(config: HeldoutConfig, parts: Parts, load: LoadWeights, la
         parts: policy, world and tasks.
         load: puts weights in force.
         last: version that training ends with.
+        learner: makes the weights.
     """
     return PinnedEvaluation(
-        load, every=config.every, last=last, first=config.first, deadline_s=config.deadline_s, trace=parts.trace
-    )
+        load, every=config.every, last=last, first=config.first, deadline_s=config.deadline_s, trace=parts.trace,
+        like=lambda: learner.weights,
+    )  # fmt: skip
 
 
-def gated(trainer: Trainer, gate: Gate, model: nnx.Module, checkpoints: CheckpointStore | None) -> Gated:
-    """The trainer behind its gate; the best weights are kept beside the checkpoints, where there are any.
+def gated(trainer: Trainer, gate: Gate, model: nnx.Module, folder: Path | None) -> Gated:
+    """The trainer behind its gate.
 
     Args:
         trainer: trains.
         gate: judges.
         model: what is trained.
-        checkpoints: where the trainer saves.
+        folder: of the run, where the best weights are kept; ``None`` keeps them only as long as the graph runs.
     """
-    best = BestStore(checkpoints.folder) if checkpoints is not None and gate.config.needs_heldout else None
-    return Gated(trainer, gate, model, best)
+    return Gated(trainer, gate, model, BestWeights(None if folder is None else folder / BEST))
 
 
 def add_heldout(

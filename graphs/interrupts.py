@@ -1,6 +1,7 @@
 """What an interrupt does: the first suspends the graph under way, the second aborts it, the third ends the process.
 
-Also for SIGTERM. Whatever hangs, a process that was interrupted twice comes to its end, with status 130.
+Also for SIGTERM, which leaves half of its grace period to what is under way, and the rest to the commit that follows. Whatever
+hangs, a process that was interrupted twice comes to its end, with status 130.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from flow import Run
 
 WITHIN_S = 10.0
-"""What attempts under way get to end."""
+"""What attempts under way get to end after an interrupt; after SIGTERM it is half of the grace period."""
 _ONE_INTERRUPT_S = 0.5
 """Some senders reach a process twice for one interrupt, as a member of its group and by name."""
 _ABORTED_S = 5.0
@@ -31,13 +32,18 @@ class Interrupted(RuntimeError):
 
 
 @contextmanager
-def interruptible(under_way: Callable[[], Run | None]) -> Generator[None]:
-    """Handle interrupts meanwhile. ``under_way`` gives the run to stop; where there is none, the caller's task is cancelled."""
+def interruptible(under_way: Callable[[], Run | None], grace_s: float = 2 * WITHIN_S) -> Generator[None]:
+    """Handle interrupts meanwhile.
+
+    Args:
+        under_way: gives the run to stop; where there is none, the caller's task is cancelled.
+        grace_s: seconds that a process has after SIGTERM.
+    """
     loop, main = asyncio.get_running_loop(), asyncio.current_task()
     assert main is not None
     count, latest = 0, 0.0
 
-    def interrupt() -> None:
+    def interrupt(within_s: float) -> None:
         nonlocal count, latest
         if count and time.monotonic() - latest < _ONE_INTERRUPT_S:
             return
@@ -50,14 +56,15 @@ def interruptible(under_way: Callable[[], Run | None]) -> Generator[None]:
         if run is None:
             main.cancel()
         elif count == 1:
-            _say(f"interrupted: attempts under way get {WITHIN_S:g} s to end; interrupt again to stop at once")
-            run.suspend(WITHIN_S)
+            _say(f"interrupted: attempts under way get {within_s:g} s to end; interrupt again to stop at once")
+            run.suspend(within_s)
         else:
             run.abort(Interrupted())
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        loop.add_signal_handler(number, interrupt)
+    bounds = {signal.SIGINT: WITHIN_S, signal.SIGTERM: grace_s / 2}
+    before = {number: signal.getsignal(number) for number in bounds}
+    for number, within_s in bounds.items():
+        loop.add_signal_handler(number, interrupt, within_s)
     try:
         yield
     finally:

@@ -20,7 +20,6 @@ from graphs.rl_config import RlConfig
 from graphs.scoring import Scoring
 from graphs.sft import SftConfig, sft
 from stages.agents.agent import sessions_of
-from stages.checkpoint.store import CheckpointStore
 from stages.losses.supervised import SupervisedLoss
 from stages.losses.tokens import Loss
 from stages.records import Example, Preference
@@ -67,6 +66,9 @@ class Phase:
         result: read after it ran; goes into the summary.
         training: its trainer; ``None`` where nothing is trained.
         report: read however it ended; goes into the summary.
+        recorded: settings of reinforcement learning, whose steps can be trained again from what a run recorded; ``None`` where
+            they are the same whenever they are run.
+        starts_over: whether it begins again where the run is resumed in the middle of it, as what cannot be saved does.
     """
 
     name: str
@@ -80,6 +82,8 @@ class Phase:
     result: Callable[[], Mapping[str, Any]] = field(default=dict[str, Any])
     training: Training | None = None
     report: Callable[[], Mapping[str, Any]] = field(default=dict[str, Any])
+    recorded: RlConfig | None = None
+    starts_over: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,7 @@ class Program:
         parts: what its graphs share; ``None`` for a graph of the user's own that brings everything itself.
         phases: in order.
         max_lag: bound on staleness, for the summary; ``None`` where no phase has one.
+        made_by: what makes it again: a name of the catalogue, or ``path/to/file.py:function``; ``None`` for neither.
     """
 
     name: str
@@ -99,6 +104,7 @@ class Program:
     parts: Parts | None
     phases: Sequence[Phase]
     max_lag: int | None = None
+    made_by: str | None = None
 
 
 def warm_start(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -> Phase:
@@ -129,7 +135,7 @@ def training(config: RlConfig, parts: Parts, *, shuffled: bool = False) -> Phase
 
     def make(folder: Path | None) -> Graph:
         gates[:] = [Gate(config.gate)]
-        graph = rl(config, parts, None if folder is None else CheckpointStore(folder / "checkpoints"), gates[0])
+        graph = rl(config, parts, folder, gates[0])
         return graph.replace("rewards", Shuffled(parts.rewards(), config.seed)) if shuffled else graph
 
     title = f"rl: {config.steps} steps of {config.groups_per_step} groups of {config.group_size}, max_lag {config.max_lag}"
@@ -147,7 +153,7 @@ def training(config: RlConfig, parts: Parts, *, shuffled: bool = False) -> Phase
     trained = Training(config.trainer, config.loss, config.sampling.temperature, scoring_of(config, parts))
     return Phase(
         "rl", title, make, total=config.steps, main=True, check=check, warnings=warnings, training=trained,
-        report=lambda: {"gate": gates[0].report()},
+        report=lambda: {"gate": gates[0].report()}, recorded=config,
     )  # fmt: skip
 
 
@@ -156,7 +162,7 @@ def supervised(config: SftConfig, parts: Parts, examples: tuple[Example, ...]) -
     title = f"sft: {config.steps} steps of {config.examples_per_step} of {len(examples)} demonstrations"
 
     def make(folder: Path | None) -> Graph:
-        return sft(config, parts, examples, None if folder is None else CheckpointStore(folder / "checkpoints"))
+        return sft(config, parts, examples, folder)
 
     check, trained = _sft_check(config, parts, examples), Training(config.trainer, SupervisedLoss())
     return Phase("sft", title, make, total=config.steps, main=True, check=check, training=trained)
@@ -167,7 +173,7 @@ def preferring(config: DpoConfig, parts: Parts, preferences: tuple[Preference, .
     title = f"dpo: {config.steps} steps of {config.pairs_per_step} of {len(preferences)} preferences"
 
     def make(folder: Path | None) -> Graph:
-        return dpo(config, parts, preferences, None if folder is None else CheckpointStore(folder / "checkpoints"))
+        return dpo(config, parts, preferences, folder)
 
     def check() -> None:
         check_preferences(preferences, parts.chat, parts.tools, config.trainer.row_length)

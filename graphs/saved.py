@@ -13,7 +13,7 @@ from graphs.catalogue import CATALOGUE, Entry, find
 from graphs.parts import Parts
 from graphs.program import Program, evaluation
 from graphs.settings import refusal
-from stages.checkpoint.store import complete_steps, load_parameters
+from stages.checkpoint.store import load_parameters, with_parameters
 from stages.models.lora import has_adapters
 
 
@@ -103,7 +103,7 @@ def evaluation_of(entry: Entry, config: Any, run: Path) -> Program:
 
 
 def _with_checkpoint(program: Program, run: Path) -> Program:
-    if not complete_steps(run / "checkpoints"):
+    if not with_parameters(run / "checkpoints"):
         raise LookupError(
             f"expected a complete checkpoint in '{run / 'checkpoints'}', got none; a run saves when its training ends, or is "
             "interrupted after a step, and its warm start not at all: let it get there, or run it again"

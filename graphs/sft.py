@@ -3,16 +3,18 @@
 demonstrations >> written >> batches >> trainer
 """
 
+from pathlib import Path
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from flow import Collect, Graph, Threads
 from graphs.parts import Parts
 from stages.batches.stage import Pack, PackConfig
-from stages.checkpoint.store import CheckpointStore
 from stages.losses.supervised import SupervisedLoss
 from stages.records import Example
 from stages.tasks.example_sets import ExampleSets
 from stages.text.demonstrations import Demonstrate
+from stages.train.bad_steps import bad_steps_of
 from stages.train.config import TrainerConfig
 from stages.train.trainer import Trainer
 
@@ -32,14 +34,14 @@ class SftConfig(BaseModel):
     """Optimizer and micro-batches."""
 
 
-def sft(config: SftConfig, parts: Parts, examples: tuple[Example, ...], checkpoints: CheckpointStore | None = None) -> Graph:
+def sft(config: SftConfig, parts: Parts, examples: tuple[Example, ...], folder: Path | None = None) -> Graph:
     """Declare supervised training.
 
     Args:
         config: see ``SftConfig``.
         parts: the policy and its format.
         examples: the demonstrations.
-        checkpoints: where the trainer saves; ``None`` saves nothing.
+        folder: of the run, for updates that were not applied; ``None`` keeps none.
     """
     graph = Graph("sft")
     demonstrations = graph.source("demonstrations", ExampleSets(examples, config.examples_per_step, config.seed))
@@ -48,7 +50,7 @@ def sft(config: SftConfig, parts: Parts, examples: tuple[Example, ...], checkpoi
     batches = graph.stage("batches", Pack(PackConfig(row_length=config.trainer.row_length), loss.needs), order="input")
     trainer = graph.sink(
         "trainer",
-        Trainer(parts.model, loss, config.trainer, checkpoints),
+        Trainer(parts.model, loss, config.trainer, bad_steps_of(folder, config.trainer)),
         collect=Collect(1, steps=config.steps),
         placement=Threads(),
     )

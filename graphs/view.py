@@ -14,6 +14,7 @@ from rich.text import Text
 
 from flow import Run, Summary
 from graphs.program import Phase
+from graphs.progress import steps_done
 
 _REFRESH_S = 0.25
 _LINE_EVERY_S = 5.0
@@ -43,6 +44,7 @@ class View:
         self._phase: Phase | None = None
         self._run: Run | None = None
         self._began = self._printed = 0.0
+        self._after = 0
 
     def say(self, text: str) -> None:
         """Print a line above whatever is live."""
@@ -56,12 +58,18 @@ class View:
         self.say(f"{what}: {time.monotonic() - began:.1f} s")
 
     @contextlib.contextmanager
-    def showing(self, phase: Phase, run: Run) -> Generator[None]:
-        """Show a phase while it runs."""
-        self._phase, self._run, self._row = phase, run, {}
+    def showing(self, phase: Phase, run: Run, after: int = 0) -> Generator[None]:
+        """Show a phase while it runs.
+
+        Args:
+            phase: what is shown.
+            run: of its graph.
+            after: steps that it has taken before, where it is gone on with.
+        """
+        self._phase, self._run, self._row, self._after = phase, run, {}, after
         self._warned.clear()
         self._began = self._printed = time.monotonic()
-        self.say(phase.title)
+        self.say(f"{phase.title}; goes on after step {after}{_of(phase.total)}" if after else phase.title)
         if not self._console.is_terminal:
             yield
             return
@@ -116,27 +124,26 @@ class View:
     def _render(self) -> Group:
         assert self._run is not None
         summary = self._run.summary()
-        return Group(self._bar(summary), Text(_metrics(self._row)), _table(summary))
+        return Group(self._bar(), Text(_metrics(self._row)), _table(summary))
 
-    def _done(self, summary: Summary) -> int:
+    def _bar(self) -> Table:
         assert self._run is not None
-        nodes = self._run.plan.spec.nodes
-        name = next(name for name, node in nodes.items() if node.kind == "sink")  # what is declared after it is beside the line
-        return summary.nodes[name].taken if nodes[name].collect is None else summary.nodes[name].emitted
-
-    def _bar(self, summary: Summary) -> Table:
-        done, total = self._done(summary), (self._phase.total if self._phase else None) or 0
+        done, total = steps_done(self._run), (self._phase.total if self._phase else None) or 0
         grid = Table.grid(padding=(0, 1))
         grid.add_row(ProgressBar(total=max(total, 1), completed=done, width=40), Text(self._progress()))
         return grid
 
     def _progress(self, step: int | None = None) -> str:
         assert self._run is not None
-        done = self._done(self._run.summary()) if step is None else step
+        done = steps_done(self._run) if step is None else step
         total = self._phase.total if self._phase else None
-        spent = time.monotonic() - self._began
-        left = f", {_clock(spent / done * (total - done))} left" if total and done else ""
+        spent, here = time.monotonic() - self._began, done - self._after
+        left = f", {_clock(spent / here * (total - done))} left" if total and here > 0 else ""
         return f"{done}{f'/{total}' if total else ''} in {_clock(spent)}{left}"
+
+
+def _of(total: int | None) -> str:
+    return f" of {total}" if total else ""
 
 
 def _table(summary: Summary) -> Table:

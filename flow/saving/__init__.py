@@ -8,11 +8,12 @@
 from .._codec import Hooks
 from .._errors import CannotResume, CommitFailed, NotResumable
 from ._commit import Commit, Manifest, complete, newest
-from ._commits import Commits, Draft
-from ._declared import Resumable, Saves
+from ._commits import Commits, Draft, link_tree
+from ._declared import Digested, Resumable, Saves
+from ._image import read_state
 from ._journal import Journal, read_journal
 from ._outline import Difference, differences, outline
-from ._records import Begun, Cut, Forgiven, Made, Opened, Record, Step
+from ._records import Begun, Cut, Digest, Forgiven, Made, Opened, Record, Step
 from ._saving import Saving
 
 __all__ = [
@@ -23,6 +24,8 @@ __all__ = [
     "Commits",
     "Cut",
     "Difference",
+    "Digest",
+    "Digested",
     "Draft",
     "Forgiven",
     "Hooks",
@@ -38,7 +41,9 @@ __all__ = [
     "Step",
     "complete",
     "differences",
+    "link_tree",
     "newest",
     "outline",
     "read_journal",
+    "read_state",
 ]

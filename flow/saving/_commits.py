@@ -134,7 +134,7 @@ class Commits:
 
     def link(self, draft: Draft, before: Commit, name: str) -> None:
         """Let what an earlier commit saved under a name be in this one too, by links where there can be some."""
-        shutil.copytree(before.folder / name, draft.folder / name, copy_function=_link)
+        link_tree(before.folder / name, draft.folder / name)
 
     def discard(self, draft: Draft) -> None:
         """Give up a commit on its way."""
@@ -224,6 +224,15 @@ class Commits:
             if commit.number not in kept:
                 _remove(commit)
         reach("commit.retained")
+
+
+def link_tree(source: Path, target: Path) -> None:
+    """Let the files of a folder lie in another too, by links where there can be some. Nobody may change them in place.
+
+    Raises:
+        OSError: they cannot, or the other is there already.
+    """
+    shutil.copytree(source, target, copy_function=_link)
 
 
 def _remove(commit: Commit) -> None:

@@ -164,7 +164,8 @@ class Journal:
         needed = min(oldest, self._since)
         for number in _numbers(self.folder):
             if number < needed:
-                self._path(number).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # what cannot be removed now is next time
+                    self._path(number).unlink()
 
     # --- what is known ---
 

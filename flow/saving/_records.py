@@ -122,13 +122,29 @@ class Step(msgspec.Struct, frozen=True, array_like=True, tag=4):
     items: tuple[tuple[ItemPath, int, int | None], ...]
 
 
+class Digest(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """What a sink was like after a step, see ``Digested``. Only where all is recorded.
+
+    Attributes:
+        graph: name of the graph.
+        sink: name of the sink.
+        number: of the step, from 1.
+        digest: as the sink gave it.
+    """
+
+    graph: str
+    sink: str
+    number: int
+    digest: str
+
+
 class Forgiven(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """A graph ended in an error: failures before this are tried again by whoever goes on, since their cause may be gone."""
 
     graph: str
 
 
-Record: TypeAlias = Opened | Cut | Begun | Made | Step | Forgiven
+Record: TypeAlias = Opened | Cut | Begun | Made | Step | Digest | Forgiven
 _decode = msgspec.msgpack.Decoder(Record).decode
 _encode = msgspec.msgpack.Encoder().encode
 

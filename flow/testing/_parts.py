@@ -13,7 +13,7 @@ from .._limits import Capacity, Cost, Inline, Items, Threads
 from .._policy import Drop, Emit, Fail, Missing, Retry
 from ._chance import chance, number
 from ._collected import Collected
-from ._works import Diary, Fate, SlowSink, blocks, cost_of, key_of, waits
+from ._works import Diary, Fate, SlowSink, blocks, cost_of, key_of, typed, waits
 
 POOLS: Mapping[str, int | tuple[int, int]] = {"a": 1, "b": 2, "c": (1, 3)}
 RATES: Mapping[str, float] = {"starts": 5.0}
@@ -25,7 +25,7 @@ Ends: TypeAlias = tuple[Node[Any, Any], Node[Any, Any] | None]
 """The first node of a part and the last; ``None`` where nothing follows."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Site:
     """Where a random graph is declared: what all its parts share.
 
@@ -35,6 +35,7 @@ class Site:
         sinks: what keeps the arrivals, by the name of the end.
         diary: what stages and sinks write into.
         cell: what the stages of the pair read with training; ``None`` without.
+        depth: how often an item is gathered where the next part is declared: pairs follow one another.
     """
 
     graph: Graph
@@ -42,6 +43,7 @@ class Site:
     sinks: Mapping[str, Collected[Any]]
     diary: Diary
     cell: Cell[int] | None = None
+    depth: int = 0
 
     def line(self, parts: Sequence["Part"], before: Node[Any, Any], *, inside: bool = False) -> Node[Any, Any] | None:
         """Declare parts one behind the other; gives the last node. ``inside``: between a repeat and its group."""
@@ -122,7 +124,7 @@ class Step:
         seed, keys = site.seed, self.key
         node = site.graph.stage(
             self.name,
-            (waits if self.place == "loop" else blocks)(self, seed, site.diary),
+            typed((waits if self.place == "loop" else blocks)(self, seed, site.diary), site.depth, spread=self.spread),
             workers=self.workers,
             order=self.order,
             key=None if keys is None else lambda value: key_of(seed, self.name, value, keys),
@@ -159,6 +161,7 @@ class Pair:
         assert last is not None
         barrier = site.graph.group(self.name, last, missing=self.missing, budget=None)
         site.graph.edge(last, barrier)
+        site.depth += 1
         return first, barrier
 
 

@@ -78,7 +78,7 @@ def simulate(
         RuntimeError: every task waits for ever.
         AssertionError: something is left over: a fault of the engine, or a stage that leaves tasks behind.
     """
-    plan = _played(graph.build(quiet=True) if isinstance(graph, Graph) else graph)
+    plan = played(graph.build(quiet=True) if isinstance(graph, Graph) else graph)
     loop = VirtualLoop(seed, kill, leave=leave, late=late, slow=slow, deadline_s=deadline_s)
     run = Run(plan, recorder=recorder, watchers=watchers, stall_s=stall_s, tally=tally)
     run.restarts = lambda task: not loop.leaves(task)
@@ -102,7 +102,7 @@ def simulate(
 _DEFAULTS = {"kill": 0.0, "leave": 0.0, "late": 0.0, "slow": 0.0, "deadline_s": 100_000.0, "stall_s": None}
 
 
-def _played(plan: Plan) -> Plan:
+def played(plan: Plan) -> Plan:
     """Give a plan without processes, in which no time can be virtual: what would be in one is on played threads."""
     nodes = {
         name: replace(node, placement=Threads()) if isinstance(node.placement, Processes) else node

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from .._context import Context
 from .._item import Filtered, Gathered, Many
+from .._types import united
 from ._chance import chance, number, pareto
 from ._collected import Collected
 from ._script import pause
@@ -127,6 +128,16 @@ def blocks(step: Acting, seed: int, diary: Diary) -> Callable[[Any, Context], An
         finally:
             diary.end(context, key)
 
+    return work
+
+
+def typed(work: Callable[[Any, Context], Any], depth: int, *, spread: bool) -> Callable[[Any, Context], Any]:
+    """Annotate a stage with what it takes and gives where items were gathered so often, so that a graph of it can be saved."""
+    value: Any = int | Path
+    for _ in range(depth):
+        value = Gathered[value]
+    gives = (value, Many[value], Filtered) if spread else (value, Filtered)
+    work.__annotations__ = {"value": value, "context": Context, "return": united(gives)}
     return work
 
 

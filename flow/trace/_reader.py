@@ -1,4 +1,4 @@
-"""Reads a trace that ``PerfettoWriter`` wrote, also one cut off by a kill. For tests and for saying what limited a run.
+"""Reads a file that ``PerfettoWriter`` wrote, also one cut off by a kill. For tests and for saying what limited a run.
 
 It knows one packet sequence and the packets of the writer; it is no reader for traces from elsewhere.
 """
@@ -79,7 +79,7 @@ class Trace(msgspec.Struct, frozen=True):
     """Bytes at the end that are no whole packet: above 0 where the writer was killed while it wrote."""
 
 
-def read_trace(path: Path | str) -> Trace:
+def read_file(path: Path) -> Trace:
     """The trace in a file. An incomplete last packet is left out and counted.
 
     Args:
@@ -89,7 +89,7 @@ def read_trace(path: Path | str) -> Trace:
         OSError: the file cannot be read.
         TraceError: it holds no packet, uses a track before its declaration, or ends a slice that is not open.
     """
-    content = Path(path).read_bytes()
+    content = path.read_bytes()
     packets, used = _split(content)
     if not packets:
         raise TraceError(

@@ -1,209 +1,171 @@
-"""Checkpoints of one run on disk, through Orbax: parameters, optimizer state and step, saved off the caller.
+"""Arrays in a folder, by name, through Orbax; and where the parameters of a model lie in the commits of a run.
 
-Layout: ``<folder>/<step>/{parameters,optimizer,meta}``. A step counts only once its commit mark and those of its parts are
-there; a half-written one is never listed and never chosen. Arrays are laid out by name (``names.py``). Not the snapshot of the
-graph: that names one of these steps.
+What is written is taken first, so that it may change afterwards, and written later, on a thread. When a folder counts, and when
+it is removed, is for ``flow.saving``. What of a trainer is written is for the trainer.
 """
 
 import contextlib
 import logging
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import jax
-import msgspec
 import orbax.checkpoint as ocp
 from flax import nnx
 
+from flow.saving import Commit, complete
 from stages.checkpoint.names import Arrays, differences, from_named
 from stages.models.lora import trained
 from stages.models.names import named_leaves
 
-COMMIT_MARK = "commit_success.txt"
-"""Written by Orbax as the last file of a part, and of a step."""
-BEST = "best"
-"""Folder beside the steps: see ``best.py``."""
-WINS = "wins"
-"""File in it: what loads the run takes these weights."""
+PARAMETERS = "parameters"
+"""Folder of a model's parameters in the folder of whatever saved them."""
+BEST, WINS = "best", "wins"
+"""Folder beside it, of the best weights by version; and an empty file in such a one, where it wins. See ``best.py``."""
 
 
-class Saved(msgspec.Struct, frozen=True, eq=False):
-    """What ``CheckpointStore.restore`` gives."""
-
-    step: int
-    parameters: Any
-    """Pytree, in the layout asked for."""
-    optimizer: Any
-    """Pytree, in the layout asked for; ``None`` where none was asked for."""
-
-
-class CheckpointStore:
-    """Saves and restores the steps of one run. A context manager; closing waits for the save in flight.
+def save_arrays(folder: Path, tree: Any) -> Callable[[], None]:
+    """Take a pytree of arrays to the host; it may be donated at once.
 
     Args:
-        folder: where the steps go, ``runs/<name>/checkpoints``; made if absent.
-        keep: number of latest steps kept; ``None`` keeps all.
+        folder: where it goes; absolute, and not there yet.
+        tree: of arrays, in any memory.
+
+    Returns:
+        What writes it and returns when it is on the disk. It raises ``OSError`` where it cannot; then there is no folder.
     """
+    arrays = jax.device_get(named_leaves(tree))
 
-    def __init__(self, folder: Path | str, keep: int | None = 2) -> None:
-        if keep is not None and keep < 1:
-            raise ValueError(f"CheckpointStore: expected keep of at least 1 or None, got {keep}; None keeps all steps")
-        self.folder = Path(folder).absolute()
-        self._keep = keep
-        self._manager: ocp.CheckpointManager | None = None
-        self._in_flight: int | None = None
-
-    def __enter__(self) -> Self:
-        self._manager = _open_manager(self.folder, self._keep)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Wait for the save in flight and close. Closing twice is harmless.
-
-        Raises:
-            OSError: the save in flight failed.
-        """
-        if self._manager is None:
-            return
+    def write() -> None:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self.wait()
-        finally:
-            manager, self._manager = self._manager, None
-            manager.close()
-
-    def save(self, step: int, parameters: Any, optimizer: Any = None) -> None:
-        """Start to save a step and return; the arrays may be donated at once.
-
-        Args:
-            step: above every step in the folder.
-            parameters: pytree of arrays.
-            optimizer: pytree of arrays; ``None`` saves none.
-
-        Raises:
-            OSError: the save *before* this one failed; nothing of this one is written.
-            ValueError: the step is not above the latest one.
-        """
-        self.wait()
-        manager = self._opened()
-        latest = self.latest()
-        if latest is not None and step <= latest:
-            raise ValueError(f"{self.folder}: expected a step above {latest}, got {step}; give each run a folder of its own")
-        parts = {"parameters": ocp.args.StandardSave(named_leaves(parameters)), "meta": ocp.args.JsonSave({"step": step})}
-        if optimizer is not None:
-            parts["optimizer"] = ocp.args.StandardSave(named_leaves(optimizer))
-        self._in_flight = step
-        try:
-            written = manager.save(step, args=ocp.args.Composite(**parts), force=True)
+            with contextlib.closing(_checkpointer()) as orbax:
+                orbax.save(folder, args=ocp.args.StandardSave(arrays))
         except Exception as error:
-            self._fail(error)
-        if not written:
             raise OSError(
-                f"{self.folder}: expected step {step} to be saved, got a refusal from Orbax; is it being saved already?"
+                f"{folder}: expected {len(arrays)} arrays to be written, got {type(error).__name__}: {error}; "
+                "free space, or check the folder"
+            ) from error
+
+    return write
+
+
+def load_arrays(folder: Path, like: Any) -> Any:
+    """Read a pytree of arrays. Changes nothing on the disk.
+
+    Args:
+        folder: where they lie.
+        like: pytree of arrays, or of their shapes, in the layout and the places wanted.
+
+    Raises:
+        FileNotFoundError: there are none.
+        ValueError: names, shapes or dtypes differ.
+    """
+    folder, wanted = folder.absolute(), named_leaves(like)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: expected arrays, got no folder; they were saved without these")
+    with _unannounced(), contextlib.closing(_checkpointer()) as orbax:
+        # Orbax would cast another dtype without a word, so the comparison is ours.
+        problems = differences(wanted, orbax.metadata(folder).item_metadata.tree)
+        if problems:
+            shown = "; ".join(problems[:5]) + (f"; and {len(problems) - 5} more" if len(problems) > 5 else "")
+            raise ValueError(
+                f"{folder}: expected the arrays of this model, got others ({shown}); "
+                "build the model with the config it was saved with"
             )
-
-    def wait(self) -> None:
-        """Wait until nothing is in flight.
-
-        Raises:
-            OSError: the save in flight failed. The store is usable again afterwards, and the step may be saved anew.
-        """
-        manager = self._opened()
-        try:
-            manager.wait_until_finished()
-        except Exception as error:
-            self._fail(error)
-        self._in_flight = None
-
-    def latest(self) -> int | None:
-        """Latest complete step, ``None`` where there is none."""
-        return max(complete_steps(self.folder), default=None)
-
-    def restore(self, parameters: Any, optimizer: Any = None, step: int | None = None) -> Saved:
-        """Read a step.
-
-        Args:
-            parameters: pytree of arrays, or of their shapes, in the layout wanted.
-            optimizer: likewise; ``None`` leaves the optimizer state on disk.
-            step: ``None`` takes the latest complete one.
-
-        Raises:
-            FileNotFoundError: no complete step, or not this one.
-            ValueError: names, shapes or dtypes differ.
-        """
-        step = _chosen_step(self.folder, step)
-        manager = self._opened()
-        restored = _read(manager, self.folder, step, "parameters", parameters)
-        state = None if optimizer is None else _read(manager, self.folder, step, "optimizer", optimizer)
-        return Saved(step=step, parameters=restored, optimizer=state)
-
-    def _opened(self) -> ocp.CheckpointManager:
-        if self._manager is None:
-            raise RuntimeError(f"{self.folder}: expected an open store, got a closed one; use it inside `with store:`")
-        return self._manager
-
-    def _fail(self, error: Exception) -> None:
-        # Orbax goes on to list the step whose commit failed and refuses to save it again: only a new manager forgets it.
-        failed, self._in_flight = self._in_flight, None
-        self._manager = _open_manager(self.folder, self._keep)
-        raise OSError(
-            f"{self.folder}: expected step {failed} to be written, got {type(error).__name__}: {error}; "
-            f"the latest complete step is {self.latest()}; free space or check the folder, then save again"
-        ) from error
+        target: Arrays = {name: ocp.utils.to_shape_dtype_struct(leaf) for name, leaf in wanted.items()}
+        # Without a place to go to, Orbax gives arrays of NumPy.
+        arrays = jax.tree.map(jax.numpy.asarray, orbax.restore(folder, args=ocp.args.StandardRestore(target)))
+    return from_named(jax.eval_shape(lambda tree: tree, like), arrays)
 
 
-def load_parameters(model: nnx.Module, folder: Path | str, step: int | None = None) -> int:
-    """Fill what is trained of a model from a run's checkpoints, in place. Changes nothing on disk: the run may still be saving.
+def save_model(model: nnx.Module, folder: Path) -> Callable[[], None]:
+    """Take what is trained of a model, for a commit between two graphs. As ``save_arrays``, into ``parameters`` there.
 
     Of a model with adapters these alone; the rest comes from where it came from when the run began.
+    """
+    return save_arrays(folder / PARAMETERS, nnx.state(model, trained(model)))
+
+
+def load_model(model: nnx.Module, folder: Path) -> None:
+    """Fill what is trained of a model from what ``save_model``, or a trainer, wrote into a folder, in place.
+
+    Raises:
+        FileNotFoundError: there is nothing of the kind.
+        ValueError: names, shapes or dtypes differ from the model's.
+    """
+    nnx.update(model, load_arrays(folder / PARAMETERS, nnx.state(model, trained(model))))
+
+
+def load_parameters(model: nnx.Module, checkpoints: Path | str, number: int | None = None) -> int:
+    """Fill what is trained of a model from a run's commits, in place. Changes nothing on disk: the run may still be saving.
 
     Args:
         model: built with the config it was saved with.
-        folder: ``runs/<name>/checkpoints``.
-        step: ``None`` takes the best weights where a gate said that they win, else the latest complete step.
+        checkpoints: ``runs/<name>/checkpoints``.
+        number: of the commit; ``None`` takes the latest that holds parameters, and of it the best weights where a gate said
+            that they win.
 
     Returns:
-        The step that was read.
+        The number of the commit that was read.
 
     Raises:
-        FileNotFoundError: no such folder, no complete step in it, or not this one.
+        FileNotFoundError: no such folder, no complete commit with parameters in it, or not this one.
         ValueError: names, shapes or dtypes differ from the model's.
     """
-    folder = Path(folder).absolute()
-    if step is None and (folder / BEST / WINS).exists() and complete_steps(folder / BEST):
-        folder = folder / BEST
-    step = _chosen_step(folder, step)
-    # A manager that may write deletes what it takes for the leftovers of a crash: the step that a live run is saving.
-    options = ocp.CheckpointManagerOptions(
-        read_only=True, save_interval_steps=0, create=False, cleanup_tmp_directories=False, max_to_keep=None
-    )
-    with _unannounced(), contextlib.closing(_manager(folder, options)) as manager:
-        nnx.update(model, _read(manager, folder, step, "parameters", nnx.state(model, trained(model))))
-    return step
+    while True:
+        commit = _chosen(Path(checkpoints).absolute(), number)
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(commit.reading())
+            except FileNotFoundError:  # removed meanwhile, and there is a later one
+                continue
+            folder = parameters_of(commit)
+            assert folder is not None, "only such commits are chosen"
+            best = winner(folder / BEST) if number is None else None
+            load_model(model, best or folder)
+        return commit.number
 
 
-def complete_steps(folder: Path) -> list[int]:
-    """Complete steps in a folder, ascending: those whose commit mark, and that of each part, is there."""
-    found = [path for path in folder.glob("*") if path.name.isdecimal() and (path / COMMIT_MARK).exists()]
-    whole = [path for path in found if {"parameters", "meta"} <= {part.name for part in path.iterdir() if part.is_dir()}]
-    marked = [path for path in whole if all((part / COMMIT_MARK).exists() for part in path.iterdir() if part.is_dir())]
-    return sorted(int(path.name) for path in marked)
+def parameters_of(commit: Commit) -> Path | None:
+    """The folder in a commit that holds the parameters of the model; ``None`` for a commit without."""
+    folders = (commit.folder / name for name in commit.manifest.saved)
+    return next((folder for folder in folders if (folder / PARAMETERS).is_dir()), None)
 
 
-def _open_manager(folder: Path, keep: int | None) -> ocp.CheckpointManager:
-    folder.mkdir(parents=True, exist_ok=True)
-    return _manager(folder, ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True))
+def with_parameters(checkpoints: Path) -> list[Commit]:
+    """The complete commits of a folder that hold the parameters of a model, oldest first."""
+    return [commit for commit in complete(checkpoints) if parameters_of(commit) is not None]
 
 
-def _manager(folder: Path, options: ocp.CheckpointManagerOptions) -> ocp.CheckpointManager:
-    # Without handlers by name, a manager that has saved nothing yet gives no metadata.
-    arrays, meta = ocp.StandardCheckpointHandler, ocp.JsonCheckpointHandler
-    handlers = {"parameters": arrays(), "optimizer": arrays(), "meta": meta()}
-    return ocp.CheckpointManager(folder, options=options, item_handlers=handlers)
+def versions(folder: Path) -> list[int]:
+    """The versions in a folder of best weights, ascending."""
+    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
+
+
+def winner(folder: Path) -> Path | None:
+    """The folder of the weights that win, in a folder of best weights; ``None`` where none do."""
+    found = [folder / f"{version:06}" for version in versions(folder)]
+    return next((path for path in reversed(found) if (path / WINS).exists()), None)
+
+
+def _chosen(checkpoints: Path, number: int | None) -> Commit:
+    found = {commit.number: commit for commit in with_parameters(checkpoints)}
+    if not found:
+        raise FileNotFoundError(
+            f"{checkpoints}: expected a complete commit with the parameters of a model, got none; "
+            "name the `checkpoints` folder of a run"
+        )
+    if number is not None and number not in found:
+        raise FileNotFoundError(
+            f"{checkpoints}: expected one of the commits {list(found)}, got {number}; leave the number out for the latest"
+        )
+    return found[max(found) if number is None else number]
+
+
+def _checkpointer() -> ocp.Checkpointer:
+    return ocp.Checkpointer(ocp.StandardCheckpointHandler())
 
 
 @contextlib.contextmanager
@@ -219,31 +181,3 @@ def _unannounced() -> Generator[None]:
         yield
     finally:
         logger.removeFilter(heard)
-
-
-def _chosen_step(folder: Path, step: int | None) -> int:
-    steps = complete_steps(folder)
-    if not steps:
-        raise FileNotFoundError(
-            f"{folder}: expected a checkpoint, got no complete step; name the `checkpoints` folder of a run"
-        )
-    if step is not None and step not in steps:
-        raise FileNotFoundError(f"{folder}: expected one of the steps {steps}, got {step}; leave the step out for the latest")
-    return steps[-1] if step is None else step
-
-
-def _read(manager: ocp.CheckpointManager, folder: Path, step: int, part: str, like: Any) -> Any:
-    wanted = named_leaves(like)
-    if not (folder / str(step) / part).is_dir():
-        raise FileNotFoundError(f"{folder}/{step}: expected a part {part!r}, got none; the run was saved without it")
-    # Orbax would cast another dtype without a word, so the comparison is ours.
-    problems = differences(wanted, manager.item_metadata(step)[part].tree)
-    if problems:
-        shown = "; ".join(problems[:5]) + (f"; and {len(problems) - 5} more" if len(problems) > 5 else "")
-        raise ValueError(
-            f"{folder}/{step}/{part}: expected the arrays of this model, got others ({shown}); "
-            "build the model with the config it was saved with"
-        )
-    target: Arrays = {name: ocp.utils.to_shape_dtype_struct(leaf) for name, leaf in wanted.items()}
-    arrays = manager.restore(step, args=ocp.args.Composite(**{part: ocp.args.StandardRestore(target)}))[part]
-    return from_named(jax.eval_shape(lambda tree: tree, like), arrays)

@@ -68,7 +68,7 @@ class PinnedEpisodes:
     def _given_up(self, task: Task, context: Context) -> Failed[Episode]:
         running = self._pinned.running
         assert running is not None, "only an evaluation under way has a deadline"
-        running.num_cut += 1
+        running.cut.add((context.birth, context.member))
         reason = f"the evaluation of version {running.version} was given up after {running.deadline - running.since:g} s"
         episode = Episode(
             task=task, birth=context.birth, member=context.member, retry=context.retry, ids=np.zeros(0, np.int32),
@@ -89,9 +89,10 @@ class PinnedScores:
 
     def __init__(self, pinned: PinnedEvaluation, scores: Scores, on_score: OnScore | None = None) -> None:
         self._pinned, self._scores, self._on_score = pinned, scores, on_score
+        self._counted: set[int] = set()
 
     def add(self, group: Group, context: Context) -> None:
-        """Count a group.
+        """Count a group, once also where it comes again.
 
         Raises:
             RuntimeError: a token was sampled by another version than the one that is evaluated.
@@ -104,23 +105,36 @@ class PinnedScores:
             raise RuntimeError(
                 f"expected held-out tokens of version {running.version} alone; got some of {got} "
                 f"in task '{group.episodes[0].task.id}', in the evaluation branch; have every swap of the engine's weights go "
-                "through PinnedEvaluation.load"
+                "through PinnedEvaluation.swap"
             )
-        self._scores.count(group)
+        if group.birth not in self._counted:
+            self._counted.add(group.birth)
+            self._scores.count(group)
 
     async def finish(self, context: Context) -> Score:
-        """Close the evaluation: the swap that waits for it goes on at once, whatever follows."""
-        evaluation, score = self._pinned.end(), self._scores.score()
-        self._scores = self._scores.renewed()
+        """Close the evaluation: the swap that waits for it goes on.
+
+        That and its row are the last things: as long as somebody is being told, the evaluation is under way for a run that goes
+        on, to which the groups of this step come again.
+        """
+        evaluation, score = self._pinned.running, self._scores.score()
+        assert evaluation is not None, "an evaluation ends once"
         row = _row(evaluation, score, self._pinned.num_given_up)
+        try:
+            if self._on_score is not None:
+                await self._on_score(None if evaluation.cut else score, evaluation, row)
+        except Exception:
+            context.report(row)  # what the run ended for
+            raise
         context.report(row)
-        if self._on_score is not None:
-            await self._on_score(None if evaluation.num_cut else score, evaluation, row)
+        self._pinned.end()
+        self._scores, self._counted = self._scores.renewed(), set()
         return score
 
 
-def _row(evaluation: Evaluation, score: Score, num_given_up: int) -> HeldoutRow:
+def _row(evaluation: Evaluation, score: Score, given_up_before: int) -> HeldoutRow:
     """What ``metrics.jsonl`` says of it. One that was given up measured nothing."""
+    now, num_cut = anyio.current_time(), len(evaluation.cut)
     measured: dict[str, Any] = {
         "heldout": score.success,
         "heldout_low": score.low,
@@ -128,16 +142,16 @@ def _row(evaluation: Evaluation, score: Score, num_given_up: int) -> HeldoutRow:
         **{f"heldout_pass@{k}": value for k, value in score.pass_at.items()},
         "heldout_reward_mean": score.reward_mean,
     }
-    whole = evaluation.num_cut == 0
-    late = f"the evaluation of version {evaluation.version} was given up, {evaluation.num_cut} episodes short"
+    whole = not num_cut
+    late = f"the evaluation of version {evaluation.version} was given up, {num_cut} episodes short"
     return {
         "version": evaluation.version,
         **{name: value if whole else None for name, value in measured.items()},
         "heldout_episodes": score.episodes,
         "heldout_failed": score.failed,
-        "heldout_given_up": num_given_up,
+        "heldout_given_up": given_up_before + (not whole),
         "heldout_tokens": score.num_sampled,
-        "heldout_s": anyio.current_time() - evaluation.since,
-        "sync_wait_s": evaluation.held_s,
+        "heldout_s": now - evaluation.since,
+        "sync_wait_s": evaluation.held_until(now),
         "warning": None if whole else late,
     }

@@ -1,22 +1,31 @@
-"""Which version is being evaluated, and the swap of weights that waits until it is: ``load`` of the weights cell.
+"""Which version is being evaluated, and the swap of weights that waits until it is: the load of the weights cell.
 
 The branch that asks the questions is in ``branch.py``. An engine serves one version at a time, so an evaluation of version 7
 on the engine that training samples from must be over before version 8 is loaded. Episodes of training go on meanwhile: they are
 of version 7 too. Only the next swap waits, as *sync wait*, and not past the deadline of the evaluation.
+
+A run that goes on goes on with the evaluation that was under way, over the weights it had: they are in the commit beside those
+of the trainer, which may be newer.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import anyio
+import msgspec
 
+from stages.checkpoint.store import load_arrays, save_arrays
 from stages.records import LoadWeights, Weights
 
 COUNT_S = 10.0
 """What an evaluation that is given up gets to be counted, its episodes cut short, before the next weights are loaded."""
 TRACK = "weights (sync wait)"
 """Track of the trace on which a swap waits."""
+WEIGHTS = "weights"
+"""Folder of those that are evaluated, in a commit."""
 
 
 class Trace(Protocol):
@@ -40,18 +49,52 @@ class Evaluation:
         weights: the same, as they were loaded.
         since: loop time at which it was asked for.
         deadline: loop time at which it is given up.
-        num_cut: episodes that were not played to their end for that.
+        cut: episodes that were not played to their end for that: (birth, member).
         held_s: seconds that the next swap has waited for it.
+        in_force: whether its weights are; not where it is given up and the next swap has gone past it.
     """
 
     version: int
     weights: Weights
     since: float
     deadline: float
-    num_cut: int = 0
+    cut: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
     held_s: float = 0.0
     held_since: float | None = None
+    in_force: bool = True
     over: anyio.Event = field(default_factory=anyio.Event)
+
+    def held_until(self, now: float) -> float:
+        """Seconds that the next swap has waited for it until then."""
+        return self.held_s + (0.0 if self.held_since is None else now - self.held_since)
+
+
+class UnderWay(msgspec.Struct, frozen=True):
+    """The state of an evaluation under way; see ``Evaluation``.
+
+    Attributes:
+        elapsed_s: seconds since it was asked for.
+    """
+
+    version: int
+    elapsed_s: float
+    held_s: float
+    cut: tuple[tuple[int, int], ...]
+    in_force: bool
+
+
+class PinnedState(msgspec.Struct, frozen=True):
+    """Where evaluations are.
+
+    Attributes:
+        latest: the version whose evaluation was begun last; ``None`` for none.
+        num_given_up: evaluations that were.
+        running: the evaluation under way.
+    """
+
+    latest: int | None
+    num_given_up: int
+    running: UnderWay | None
 
 
 class PinnedEvaluation:
@@ -64,6 +107,7 @@ class PinnedEvaluation:
         first: whether the version that training begins with is.
         deadline_s: seconds after which an evaluation is given up; ``None`` for any.
         trace: where waits of a swap are shown; ``None`` for nowhere.
+        like: gives weights in the layout of those that are loaded, for a run that goes on; ``None`` for one that never does.
 
     Attributes:
         running: the evaluation under way; ``None`` for none.
@@ -80,9 +124,12 @@ class PinnedEvaluation:
         first: bool = True,
         deadline_s: float | None = None,
         trace: Trace | None = None,
+        like: Callable[[], Weights] | None = None,
     ) -> None:
-        self._load, self._every, self._last, self._trace = load, every, last, trace
-        self._next = 0 if first else every or 0
+        self._load, self._every, self._last, self._trace, self._like = load, every, last, trace, like
+        self._first = first
+        self._latest: int | None = None
+        self._loaded: Weights | None = None
         self.most = 0 if every is None else first + math.ceil(last / every)
         self._deadline_s = math.inf if deadline_s is None else deadline_s
         self.running: Evaluation | None = None
@@ -103,33 +150,95 @@ class PinnedEvaluation:
         """Whether this version is being evaluated."""
         return self.running is not None and self.running.version == version
 
-    async def load(self, weights: Weights, version: int) -> None:
+    async def swap(self, weights: Weights, version: int) -> None:
         """Put weights in force, once nothing that is pinned to the old ones is under way.
 
         Cancelled, it changes nothing, or the load has its own rule for it.
         """
+        if self.is_of(version):  # in a run that goes on, which does not wait for what it is there for
+            await self._load(weights, version)
+            return
         await self._hold()
+        if self.running is not None:
+            self.running.in_force = False
         await self._load(weights, version)
         # One that is given up may still be counted up by its branch; the next due version then follows later.
         if self.running is None and self._is_due(version):
-            assert self._every is not None
-            self._next = (version // self._every + 1) * self._every
-            now = anyio.current_time()
+            self._latest, now = version, anyio.current_time()
             self.running = Evaluation(version, weights, now, now + self._deadline_s)
+
+    @property
+    def held(self) -> tuple[int, Weights] | None:
+        """What a run that goes on begins with: the weights that are being evaluated."""
+        running = self.running
+        return (running.version, running.weights) if running is not None and running.in_force else None
+
+    def state(self) -> PinnedState:
+        """Where evaluations are; the weights of the one under way go with ``save``."""
+        running, under_way = self.running, None
+        if running is not None:
+            now, cut = anyio.current_time(), tuple(sorted(running.cut))
+            held_s = running.held_until(now)
+            under_way = UnderWay(running.version, now - running.since, held_s, cut, running.in_force)
+        return PinnedState(self._latest, self.num_given_up, under_way)
+
+    def restore(self, state: PinnedState) -> None:
+        """Go on where evaluations were. The time that one has had counts, and not that in which nothing ran.
+
+        Raises:
+            ValueError: one was under way, and there are no weights for it.
+        """
+        self._latest, self.num_given_up, self.running = state.latest, state.num_given_up, None
+        under_way = state.running
+        if under_way is None:
+            return
+        if self._loaded is None:
+            raise ValueError(
+                f"expected the weights of version {under_way.version}, whose evaluation was under way, got none, in "
+                "PinnedEvaluation.restore; resume from a commit that holds them"
+            )
+        since = anyio.current_time() - under_way.elapsed_s
+        self.running = Evaluation(
+            under_way.version, self._loaded, since, since + self._deadline_s, set(under_way.cut), under_way.held_s,
+            in_force=under_way.in_force,
+        )  # fmt: skip
+
+    def save(self, folder: Path) -> Callable[[], None]:
+        """Give what writes the weights that are being evaluated. Nobody donates what was published, so it need not be taken."""
+        parts = None if self.running is None else _parts(self.running.weights)
+
+        def write() -> None:
+            folder.mkdir(parents=True)
+            if parts is not None:
+                save_arrays(folder / WEIGHTS, parts)()
+
+        return write
+
+    def load(self, folder: Path) -> None:
+        """Take weights over again, if some were being evaluated.
+
+        Raises:
+            ValueError: they are those of another model.
+        """
+        self._loaded = None
+        if (folder / WEIGHTS).exists():
+            assert self._like is not None, "who goes on says in which layout"
+            self._loaded = Weights(**load_arrays(folder / WEIGHTS, _parts(self._like())))
 
     def end(self) -> Evaluation:
         """The evaluation under way is over: what waits goes on. Gives what is known of it."""
         evaluation, self.running = self.running, None
         assert evaluation is not None, "an evaluation ends once"
-        if evaluation.held_since is not None:
-            evaluation.held_s += anyio.current_time() - evaluation.held_since
-            evaluation.held_since = None
-        self.num_given_up += evaluation.num_cut > 0
+        evaluation.held_s, evaluation.held_since = evaluation.held_until(anyio.current_time()), None
+        self.num_given_up += bool(evaluation.cut)
         evaluation.over.set()
         return evaluation
 
     def _is_due(self, version: int) -> bool:
-        return self._every is not None and (version >= self._next or version == self._last)
+        if self._every is None or (self._latest is not None and version <= self._latest):
+            return False
+        before = self._latest if self._latest is not None else -1 if self._first else 0
+        return version >= (before // self._every + 1) * self._every or version == self._last
 
     async def _hold(self) -> None:
         running = self.running
@@ -153,3 +262,7 @@ class PinnedEvaluation:
                 self._trace.begin(TRACK, "sync wait", now_ns)
             else:
                 self._trace.end(TRACK, now_ns)
+
+
+def _parts(weights: Weights) -> dict[str, Any]:
+    return {name: part for name, part in msgspec.structs.asdict(weights).items() if part is not None}

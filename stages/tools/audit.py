@@ -20,7 +20,7 @@ import msgspec
 
 AUDIT_FILE = "audit.jsonl"
 """Its name in the folder of a run."""
-RUN_FOLDER, RUN_PHASE = "HEADRACE_RUN_FOLDER", "HEADRACE_RUN_PHASE"
+RUN_FOLDER, RUN_PHASE, RUN_ATTEMPT = "HEADRACE_RUN_FOLDER", "HEADRACE_RUN_PHASE", "HEADRACE_RUN_ATTEMPT"
 """Variables by which processes that a run starts know it."""
 MAX_WAITING = 10_000
 """Rows that may wait for the disk. A call waits with its row beyond that: none is lost."""
@@ -83,7 +83,11 @@ def inherited_audit(row: Mapping[str, Any]) -> None:
     if run is not None:
         # One write to the end of a file: rows of several processes do not mix.
         with (Path(run) / AUDIT_FILE).open("ab", buffering=0) as file:
-            _write_whole(file, _line({"phase": os.environ.get(RUN_PHASE), **row}))
+            _write_whole(file, _line({**_of_run(), **row}))
+
+
+def _of_run() -> dict[str, Any]:
+    return {"run_attempt": int(os.environ.get(RUN_ATTEMPT, "0")), "phase": os.environ.get(RUN_PHASE)}
 
 
 def _write_whole(file: io.FileIO, row: bytes) -> None:

@@ -10,27 +10,28 @@ import os
 from collections.abc import Generator
 from pathlib import Path
 
-from stages.tools.audit import AUDIT_FILE, RUN_FOLDER, RUN_PHASE, AuditLog
+from stages.tools.audit import AUDIT_FILE, RUN_ATTEMPT, RUN_FOLDER, RUN_PHASE, AuditLog
 from stages.tools.context import tool_context_with
 from stages.tools.credentials import revocations_in
 
 
 @contextlib.contextmanager
-def tools_of_run(folder: Path, phase: str) -> Generator[None]:
+def tools_of_run(folder: Path, phase: str, attempt: int = 0) -> Generator[None]:
     """Let the tools of a block belong to a run.
 
     Args:
         folder: of the run.
         phase: name of the graph under way, for the audit rows.
+        attempt: number of this start of the run, for the same, as ``run_attempt``: no row is ever cut, whatever is done again.
 
     Raises:
         OSError: on leaving, where a row could not be written.
     """
     with (
         AuditLog(folder / AUDIT_FILE) as log,
-        tool_context_with(audit=functools.partial(log.write, phase=phase)),
+        tool_context_with(audit=functools.partial(log.write, run_attempt=attempt, phase=phase)),
         revocations_in(folder),
-        _environment({RUN_FOLDER: str(folder), RUN_PHASE: phase}),
+        _environment({RUN_FOLDER: str(folder), RUN_PHASE: phase, RUN_ATTEMPT: str(attempt)}),
     ):
         yield
 

@@ -5,6 +5,7 @@ and, last, ``bad.json`` (numbers and settings). One without ``bad.json`` is torn
 """
 
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from stages.batches.rows import Rows
-from stages.checkpoint.store import CheckpointStore
+from stages.checkpoint.store import PARAMETERS, save_arrays
 from stages.losses.tokens import Loss
 from stages.train.config import TrainerConfig
 from stages.train.metrics import Updated
@@ -93,12 +94,27 @@ class BadSteps:
         folder = self.folder / (f"{name}-{same + 1}" if same else name)
         folder.mkdir(parents=True)
         with (folder / ROWS).open("wb") as file:
-            np.savez(file, **_named_arrays(minibatch.rows))  # pyright: ignore[reportArgumentType]
-        with CheckpointStore(folder / WEIGHTS) as store:
-            store.save(facts.step, weights)
-        facts = msgspec.structs.replace(facts, segments=_segments(minibatch))
+            np.savez(file, **named_arrays(minibatch.rows))  # pyright: ignore[reportArgumentType]
+        save_arrays(folder.absolute() / WEIGHTS / PARAMETERS, weights)()
+        facts = msgspec.structs.replace(facts, segments=places_of(minibatch))
         (folder / FACTS).write_bytes(msgspec.json.format(msgspec.json.encode(facts), indent=2))
         return folder
+
+    def forget(self, *, after: int) -> None:
+        """Remove those of later steps: a run that goes on before them makes them again."""
+        for path in self.folder.glob("step-*"):
+            if int(path.name.split("-")[1]) > after:
+                shutil.rmtree(path)
+
+
+def bad_steps_of(run: Path | None, config: TrainerConfig) -> BadSteps | None:
+    """Where those of a run are kept, beside its commits.
+
+    Args:
+        run: its folder; ``None`` where nothing is kept.
+        config: how many are.
+    """
+    return None if run is None else BadSteps(run / "bad-steps", config.max_bad_steps)
 
 
 def read_bad_step(folder: Path) -> tuple[BadStep, list[Rows]]:
@@ -181,7 +197,8 @@ def same_bits(first: float, second: float) -> bool:
     return first == second or (math.isnan(first) and math.isnan(second))
 
 
-def _named_arrays(rows: Sequence[Rows]) -> Mapping[str, np.ndarray]:
+def named_arrays(rows: Sequence[Rows]) -> Mapping[str, np.ndarray]:
+    """The arrays of micro-batches, each as its number and its name: ``0.ids``."""
     return {
         f"{at}.{field}": array
         for at, block in enumerate(rows)
@@ -190,7 +207,7 @@ def _named_arrays(rows: Sequence[Rows]) -> Mapping[str, np.ndarray]:
     }
 
 
-def _segments(minibatch: Minibatch) -> list[tuple[int, int, int, str]]:
+def places_of(minibatch: Minibatch) -> list[tuple[int, int, int, str]]:
     """Where each segment lies, found again by what is in it: rows do not say whose they are."""
     names: dict[bytes, list[str]] = {}
     for segment in (segment for batch in minibatch.batches for segment in batch.segments):

@@ -62,8 +62,6 @@ class TrainerConfig(BaseModel):
     """Bad updates that a run keeps for ``headrace replay-batch``, the first ones; 0 keeps none."""
     optimizer_memory: Literal["device", "host"] = "device"
     """Where the optimizer state rests between updates. From the host's memory it is moved for each update and back."""
-    checkpoint_every: int | None = Field(default=None, ge=1)
-    """Steps between checkpoints; ``None`` saves the last step only. Without a store nothing is saved."""
     no_signal_warning: float = Field(default=0.75, ge=0.0, le=1.0)
     """Share of groups without any advantage above which a step carries a warning."""
 

@@ -9,11 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
 from stages.train.stop import StopRun
 
 MetricsRow = Mapping[str, Any]
+_NAMED = ("reward_mean", "reward_std", "lag_max", "kl", "entropy")
+_LOOKED_AT = ("step", "num_episodes", "episodes_truncated_length", "episodes_truncated_turns", *_NAMED)
 
 
 class GateConfig(BaseModel):
@@ -74,12 +77,25 @@ class GateClosed(StopRun):
     """A tolerance was left, and the gate stops the run."""
 
 
+class GateState(msgspec.Struct, frozen=True):
+    """What a gate remembers, see ``Gate``.
+
+    Attributes:
+        best: the row of the best evaluation.
+        breaches: the first breach of each tolerance.
+        rows: of the last steps, oldest first, what of them is looked at.
+    """
+
+    best: dict[str, Any] | None
+    breaches: dict[str, Breach]
+    rows: tuple[dict[str, Any], ...]
+
+
 def figures(row: MetricsRow) -> dict[str, float | None]:
     """The figures of a step that have a tolerance; ``None`` for what was not measured."""
     episodes = row.get("num_episodes")
     cut = (row.get("episodes_truncated_length") or 0) + (row.get("episodes_truncated_turns") or 0)
-    named = ("reward_mean", "reward_std", "lag_max", "kl", "entropy")
-    return {**{name: row.get(name) for name in named}, "truncated": cut / episodes if episodes else None}
+    return {**{name: row.get(name) for name in _NAMED}, "truncated": cut / episodes if episodes else None}
 
 
 def breach(rows: Sequence[MetricsRow], config: GateConfig) -> Breach | None:
@@ -151,23 +167,31 @@ class Gate:
         Raises:
             GateClosed: it broke a tolerance, and the action is ``stop``.
         """
-        self._rows.append(row)
+        self._rows.append({name: row.get(name) for name in _LOOKED_AT})
         self._follow(breach(list(self._rows), self.config))
 
-    def see_heldout(self, row: MetricsRow) -> bool:
-        """Take in an evaluation that measured something, and give whether it is the best so far. ``judge_heldout`` follows."""
-        better = self.best is None or float(row["heldout"]) >= float(self.best["heldout"])
-        if better:
-            self.best = row
-        return better
+    def is_best(self, row: MetricsRow) -> bool:
+        """Whether an evaluation that measured something is the best so far."""
+        return self.best is None or float(row["heldout"]) >= float(self.best["heldout"])
 
-    def judge_heldout(self, row: MetricsRow) -> None:
-        """Judge an evaluation against the best one.
+    def see_heldout(self, row: MetricsRow) -> None:
+        """Take in an evaluation that measured something, and judge it against the best one. The same again changes nothing.
 
         Raises:
             GateClosed: it fell too far, and the action is ``stop``.
         """
+        if self.is_best(row):
+            self.best = row
         self._follow(fall(self.best, row, self.config))
+
+    def state(self) -> GateState:
+        """What it remembers."""
+        return GateState(None if self.best is None else dict(self.best), dict(self.breaches), tuple(map(dict, self._rows)))
+
+    def restore(self, state: GateState) -> None:
+        """Go on with what one remembered; of more steps than are looked at here, the last count."""
+        self.best, self.breaches = state.best, dict(state.breaches)
+        self._rows = deque(state.rows, maxlen=self.config.patience)
 
     def report(self) -> dict[str, Any]:
         """What it did, for the summary."""

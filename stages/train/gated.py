@@ -3,20 +3,31 @@
 Around ``Trainer`` as a collector, so that training knows no gate. ``Gate`` decides; this file holds weights and files.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import anyio.to_thread
+import msgspec
 from flax import nnx
 
 from flow import Context, Freshness
 from stages.cancellation import to_the_end
-from stages.checkpoint.best import BestStore
+from stages.checkpoint.best import BestWeights
+from stages.checkpoint.store import BEST
 from stages.records import Batch, Weights
-from stages.train.gate import Gate
-from stages.train.trainer import Trainer
+from stages.train.gate import Gate, GateState
+from stages.train.metrics import StepRow
+from stages.train.trainer import Trainer, TrainerState
+
+
+class GatedState(msgspec.Struct, frozen=True):
+    """What a run that goes on needs of both."""
+
+    trainer: TrainerState
+    gate: GateState
 
 
 class Gated:
@@ -26,21 +37,20 @@ class Gated:
         trainer: what is gated; opened and closed with this.
         gate: judges.
         model: what the trainer trains; gets the best weights at the end where the action is ``keep_best``.
-        best: where the best weights are kept; ``None`` keeps them in memory, which costs a copy of what is trained.
+        best: where the best weights are kept.
 
     Attributes:
         gate: judges.
     """
 
-    def __init__(self, trainer: Trainer, gate: Gate, model: nnx.Module, best: BestStore | None = None) -> None:
-        self._trainer, self.gate, self._model, self._store = trainer, gate, model, best
-        self._kept: Weights | None = None
+    def __init__(self, trainer: Trainer, gate: Gate, model: nnx.Module, best: BestWeights) -> None:
+        self._trainer, self.gate, self._model, self._best = trainer, gate, model, best
         self._stack = ExitStack()
 
     async def __aenter__(self) -> Self:
         await self._trainer.__aenter__()
-        if self._store is not None:
-            self._stack.enter_context(self._store)
+        if self.gate.config.needs_heldout:
+            self._stack.enter_context(self._best)
         return self
 
     async def __aexit__(
@@ -55,6 +65,20 @@ class Gated:
     def weights(self) -> Weights:
         """See ``Trainer.weights``."""
         return self._trainer.weights
+
+    @property
+    def step(self) -> int:
+        """See ``Trainer.step``."""
+        return self._trainer.step
+
+    @property
+    def last_row(self) -> StepRow | None:
+        """See ``Trainer.last_row``."""
+        return self._trainer.last_row
+
+    def digest(self) -> str:
+        """See ``Trainer.digest``."""
+        return self._trainer.digest()
 
     def advice(self, freshness: Freshness | None) -> Iterable[str]:
         """See ``Trainer.advice``."""
@@ -71,8 +95,8 @@ class Gated:
             GateClosed: the step broke a tolerance, and the gate stops runs.
         """
         weights = self._trainer.finish(context)
-        assert self._trainer.last_row is not None
-        self.gate.see_step(self._trainer.last_row)
+        assert self.last_row is not None
+        self.gate.see_step(self.last_row)
         return weights
 
     async def see_heldout(self, weights: Weights, row: Mapping[str, Any]) -> None:
@@ -84,28 +108,46 @@ class Gated:
         """
         if not self.gate.config.needs_heldout:
             return
-        if self.gate.see_heldout(row):
+        if self.gate.is_best(row):
             await to_the_end(anyio.to_thread.run_sync(self._keep, weights, int(row["version"])))
-        self.gate.judge_heldout(row)
+        self.gate.see_heldout(row)
+
+    def state(self) -> GatedState:
+        """As it was when the step under way began, with the best evaluation of now; its weights go with the next ``save``."""
+        self._best.pin(self._best_version)
+        return GatedState(self._trainer.state(), self.gate.state())
+
+    def restore(self, state: GatedState) -> None:
+        """Go on after this step."""
+        self._trainer.restore(state.trainer)
+        self.gate.restore(state.gate)
+
+    def save(self, folder: Path) -> Callable[[], None]:
+        """See ``Trainer.save``; the best weights that ``state`` spoke of are there too.
+
+        Raises:
+            OSError: they could not be put there.
+        """
+        if self.gate.config.needs_heldout:
+            self._best.link(folder / BEST)
+        return self._trainer.save(folder)
+
+    def load(self, folder: Path) -> None:
+        """See ``Trainer.load``."""
+        self._trainer.load(folder)
+        if self.gate.config.needs_heldout:
+            self._best.take_over(folder / BEST)
 
     @property
-    def _keeps_best(self) -> bool:
-        return self.gate.config.action == "keep_best"
+    def _best_version(self) -> int | None:
+        best = self.gate.best
+        return None if best is None else int(best["version"])
 
     def _keep(self, weights: Weights, version: int) -> None:
-        if self._store is None:
-            self._kept = weights
-        else:
-            self._store.save(version, weights.parameters, wins=self._keeps_best)
+        self._best.keep(version, weights.parameters, wins=self.gate.config.action == "keep_best")
 
     def _close(self) -> None:
         """The model has what the trainer wrote back; the best weights take its place where they win."""
         with self._stack:
-            if self._keeps_best and self.gate.best is not None:
-                nnx.update(self._model, self._best())
-
-    def _best(self) -> Any:
-        if self._store is not None:
-            return self._store.restore(self._trainer.weights.parameters)
-        assert self._kept is not None
-        return self._kept.parameters
+            if self.gate.config.action == "keep_best" and self._best_version is not None:
+                nnx.update(self._model, self._best.load(self._best_version, self._trainer.weights.parameters))

@@ -140,10 +140,6 @@ class Learner:
         with jax.set_mesh(self._mesh):
             self.published = parameters if self._made.publish is None else self._made.publish(parameters)
 
-    def on_every_device(self, tree: Any) -> Any:
-        """Arrays of the host, whole on each device of the mesh."""
-        return jax.device_put(tree, replicated(self._mesh))
-
     def _at_rest(self, state: Any) -> Any:
         return state if self._config.optimizer_memory == "device" else jax.device_put(state, self._made.state_at_rest)
 

@@ -45,6 +45,11 @@ class Updated:
     reason: Reason | None
 
 
+def of_the_machine(name: str) -> bool:
+    """Whether a figure of a row is one of the clock or of the machine, which no two runs share, and not of what was trained."""
+    return name.endswith(("_s", "_s_mean", "_per_second")) or name in ("time", "compilations", "temporary_bytes")
+
+
 class StepMeter:
     """What arrived since the last step, and what came of it. Its size is bounded by the step's groups and updates."""
 
@@ -84,15 +89,14 @@ class StepMeter:
         return sum({update.minibatch: update.num_targets for update in self.updates if update.reason is None}.values())
 
 
-def step_metrics(meter: StepMeter, *, save_s: float, step_s: float) -> StepRow:
+def step_metrics(meter: StepMeter, *, step_s: float) -> StepRow:
     """All that a step tells of what arrived and what came of it.
 
     Args:
         meter: of the step.
-        save_s: seconds that a checkpoint took.
-        step_s: seconds since the step before. What is not gradient, pass of an old policy, update or save is ``wait_s``.
+        step_s: seconds since the step before. What is not gradient, pass of an old policy or update is ``wait_s``.
     """
-    busy_s = meter.gradient_s + meter.proximal_s + meter.update_s + save_s
+    busy_s = meter.gradient_s + meter.proximal_s + meter.update_s
     return {
         **update_metrics(meter.updates),
         "bad_steps": ", ".join(meter.kept) or None,
@@ -105,7 +109,6 @@ def step_metrics(meter: StepMeter, *, save_s: float, step_s: float) -> StepRow:
         "gradient_s": meter.gradient_s,
         "proximal_s": meter.proximal_s,
         "update_s": meter.update_s,
-        "save_s": save_s,
         "wait_s": step_s - busy_s,
         "tokens_per_second": meter.num_tokens / step_s,
         "gradient_tokens_per_second": meter.num_filled / meter.gradient_s if meter.gradient_s else None,

@@ -3,6 +3,8 @@
 The window is part of a run's state: a resumed run judges as one that went on.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from stages.train.config import TrainerConfig
@@ -25,6 +27,16 @@ def with_norm(norms: np.ndarray, norm: float) -> np.ndarray:
     norms that stay high are no spike, and the median follows within half a window.
     """
     return np.append(norms[1:], np.float32(norm)) if 0.0 < norm < np.inf else norms
+
+
+def known(norms: np.ndarray) -> tuple[float, ...]:
+    """The norms of a window, oldest first, as plain numbers that say all of it."""
+    return tuple(float(norm) for norm in norms[np.isfinite(norms)])
+
+
+def window(known: Sequence[float]) -> np.ndarray:
+    """The window of what ``known`` gave."""
+    return np.concatenate([no_norms(), np.asarray(known, np.float32)])[-WINDOW:]
 
 
 def bound(norms: np.ndarray, config: TrainerConfig) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 from flax import nnx
 
 from stages.batches.rows import Rows
-from stages.checkpoint.store import load_parameters
+from stages.checkpoint.store import load_model
 from stages.losses.tokens import Loss, Tokens
 from stages.models.critic import ActorCritic
 from stages.models.names import named_leaves
@@ -77,7 +77,7 @@ def replay(model: nnx.Module, loss: Loss, folder: Path) -> Replayed:
     _check_loss(loss, facts)
     if isinstance(model, ActorCritic):
         model.begin()
-    load_parameters(model, folder / WEIGHTS)
+    load_model(model, folder / WEIGHTS)
     learner = Learner(model, loss, TrainerConfig.model_validate(facts.config), facts.temperature)
     learner.compile()
     for rows in blocks:

@@ -9,20 +9,21 @@ This file only drives: arrays and programs are in ``learner.py``, the maths in `
 what an update is made from in ``minibatches.py``, what becomes of a bad one in ``bad_steps.py``.
 """
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import anyio.to_thread
+import msgspec
 import numpy as np
 from flax import nnx
 
 from flow import Context, Freshness
 from stages.batches.rows import RowFiller, Rows
 from stages.cancellation import to_the_end
-from stages.checkpoint.store import CheckpointStore
+from stages.checkpoint.store import PARAMETERS, load_arrays, save_arrays
 from stages.losses.tokens import Loss
 from stages.models.critic import ActorCritic, parted, together
 from stages.models.mesh import mesh_of, shares_of_rows
@@ -30,6 +31,7 @@ from stages.records import Batch, Weights
 from stages.train.advice import advice
 from stages.train.bad_steps import BadSteps, bad_step_error, describe
 from stages.train.config import TrainerConfig
+from stages.train.digest import digest_of
 from stages.train.following import FollowConfig, Following
 from stages.train.learner import Learner
 from stages.train.metrics import (
@@ -40,32 +42,47 @@ from stages.train.metrics import (
     step_metrics,
     warning,
 )
-from stages.train.minibatches import Minibatch, cut, order
-from stages.train.norms import bound, no_norms, with_norm
+from stages.train.minibatches import Minibatch, of_step, order
+from stages.train.norms import bound, known, no_norms, window, with_norm
 from stages.train.optimizer import learning_rate
 from stages.train.programs import scores_first
-from stages.train.whitening import whitened, without_silent
 
 NO_VERSION = -2
 """That no token has: after the first update of a step no token was sampled by the parameters as they are."""
 
 
+OPTIMIZER = "optimizer"
+"""Folder, beside that of the parameters, of all else that a run needs to go on."""
+
+
+class TrainerState(msgspec.Struct, frozen=True):
+    """What a run that goes on needs beside the arrays.
+
+    Attributes:
+        step: steps finished.
+        skipped: updates that changed nothing.
+        norms: the latest gradient norms, see ``norms.py``.
+    """
+
+    step: int = 0
+    skipped: int = 0
+    norms: tuple[float, ...] = ()
+
+
 class Trainer:
     """Trains an NNX model on batches. An async context manager.
 
-    Opening initialises the optimizer and compiles. Closing writes the parameters back into the model, saves the last step, and
-    reports a save that failed.
+    Opening initialises the optimizer and compiles. Closing writes the parameters back into the model. What goes into a commit
+    of the run is its state and, through ``save``, its arrays: those after the latest step that is complete.
 
     Args:
         model: see ``stages.models.logprobs.Scorable``; all of its state is ``nnx.Param``. Its
             adapters are trained, or all of it where there are none.
         loss: see ``stages.losses.tokens.Loss``; hashable, as functions and frozen configs are.
         config: see ``TrainerConfig``.
-        checkpoints: where to save, opened and closed with the trainer; ``None`` saves nothing. Bad steps are kept beside it, in
-            ``bad-steps``.
+        bad_steps: where updates that were not applied are kept; ``None`` keeps none.
         temperature: what the episodes are sampled at, so that both sides score one distribution; 0 (greedy) stands for 1.
         whiten: make the advantages of a step have mean 0 and deviation 1 over its tokens, see ``whitening.py``.
-        resume: go on from the latest step in ``checkpoints`` (parameters, optimizer state and step); False wants it empty.
         follow: how the reference that is published with the weights follows them; ``None`` publishes none.
         clock: seconds, for the times of a step.
 
@@ -81,11 +98,10 @@ class Trainer:
         model: nnx.Module,
         loss: Loss,
         config: TrainerConfig,
-        checkpoints: CheckpointStore | None = None,
+        bad_steps: BadSteps | None = None,
         *,
         temperature: float = 1.0,
         whiten: bool = False,
-        resume: bool = False,
         follow: FollowConfig | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -94,17 +110,13 @@ class Trainer:
         self._config = config
         self._temperature = temperature
         self._whiten = whiten
-        self._checkpoints = checkpoints
-        beside = None if checkpoints is None else checkpoints.folder.with_name("bad-steps")
-        self._bad_steps = None if beside is None else BadSteps(beside, config.max_bad_steps)
-        self._resume = resume
+        self._bad_steps = bad_steps
         self._follow = follow
         self._clock = clock
-        self._stack = contextlib.ExitStack()
         self._schedule = learning_rate(config)
         self._held = config.max_updates > 1 or whiten
-        self._step = self._saved_step = self._num_skipped = 0
-        self._between_steps = True
+        self._step = self._num_skipped = 0
+        self._state = TrainerState()
         self.last_row: StepRow | None = None
         _check_rows(config, model)
 
@@ -123,45 +135,61 @@ class Trainer:
         return advice(self._config, self._loss, self._whiten, freshness)
 
     def open(self) -> None:
-        """Initialise, restore where asked, compile. What ``async with`` does, for callers without an event loop.
-
-        Raises:
-            ValueError: the checkpoint folder holds steps of another run.
-        """
+        """Initialise and compile. What ``async with`` does, for callers without an event loop."""
         if isinstance(self._model, ActorCritic):
             self._model.begin()
         self._learner = Learner(self._model, self._loss, self._config, self._temperature)
         policy, _ = parted(self._model, self._learner.published)
         self._following = None if self._follow is None else Following(self._follow, policy)
         self._norms = no_norms()
-        with contextlib.ExitStack() as stack:
-            if self._checkpoints is not None:
-                stack.enter_context(self._checkpoints)
-                self._restore(self._checkpoints)
-            self._learner.compile()
-            self._schedule(0)  # compiles what it is made of
-            self._stack = stack.pop_all()
-        self._version = 0
+        self._learner.compile()
+        self._schedule(0)  # compiles what it is made of
         self._begin()
         self._since = self._clock()
 
     def close(self) -> None:
-        """Write the parameters back into the model and save the last complete step, if that was not done. Harmless twice.
+        """Write the parameters back into the model. Harmless twice."""
+        nnx.update(self._model, self._learner.published)
 
-        A trainer that stopped between two updates of one step has no complete step that is not saved: it saves nothing.
+    def state(self) -> TrainerState:
+        """As it was when the step under way began."""
+        return self._state
+
+    def restore(self, state: TrainerState) -> None:
+        """Go on after this step, with the arrays that ``load`` took over. Bad steps that came after it never were."""
+        self._state, self._step, self._num_skipped = state, state.step, state.skipped
+        self._norms = window(state.norms)
+        if self._bad_steps is not None:
+            self._bad_steps.forget(after=state.step)
+
+    def save(self, folder: Path) -> Callable[[], None]:
+        """Take the arrays as they are after the latest step, and give what writes them; see ``flow.saving.Saves``."""
+        parameters = save_arrays(folder / PARAMETERS, self.weights.parameters)
+        optimizer = save_arrays(folder / OPTIMIZER, self._beside(self._learner.saved))
+
+        def write() -> None:
+            parameters()
+            optimizer()
+
+        return write
+
+    def load(self, folder: Path) -> None:
+        """Take the arrays over again.
 
         Raises:
-            OSError: a save failed.
+            FileNotFoundError: no trainer saved them.
+            ValueError: they are those of another model, or of another optimizer; all differences are named.
         """
-        stack, self._stack = self._stack.pop_all(), contextlib.ExitStack()
-        with stack:
-            nnx.update(self._model, self._learner.published)
-            if self._step > self._saved_step and self._between_steps:
-                self._save()
+        parameters = load_arrays(folder / PARAMETERS, self.weights.parameters)
+        beside = load_arrays(folder / OPTIMIZER, self._beside(self._learner.saved_like))
+        whole = beside["parameters"] if "parameters" in beside else together(parameters, beside.get("critic"))
+        self._learner.restore(whole, beside["state"])
+        if self._following is not None:
+            self._following.restore(beside["reference"])
 
     @property
     def step(self) -> int:
-        """Steps finished, those of a resumed run included."""
+        """Steps finished, those before a resume included; the version of the parameters."""
         return self._step
 
     @property
@@ -172,6 +200,10 @@ class Trainer:
         """
         policy, critic = parted(self._model, self._learner.published)
         return Weights(policy, critic, None if self._following is None else self._following.published)
+
+    def digest(self) -> str:
+        """Stands for all bits of what is trained, in float32; see ``digest_of`` for what it costs."""
+        return digest_of(self._learner.parameters)
 
     def add(self, batch: Batch, context: Context) -> None:
         """Take in one batch, and the gradient of each micro-batch that is now full, where the step streams.
@@ -189,14 +221,14 @@ class Trainer:
             self._stream(self._filler.add(batch.units), context)
 
     def finish(self, context: Context) -> Weights:
-        """Update the parameters with what was added since the last time, report the step, and save where it is due.
+        """Update the parameters with what was added since the last time, and report the step.
 
         An update without a target, with a number that is not finite, or with a gradient norm above its bound changes nothing:
         it is counted and reported as skipped, and kept on disk unless it had no target.
 
         Raises:
             BadStepError: an update was bad, and ``on_bad_step`` is "stop".
-            OSError: an earlier save failed, or a bad step could not be saved.
+            OSError: a bad step could not be saved.
         """
         meter = self._meter
         if self._held:
@@ -204,21 +236,18 @@ class Trainer:
         else:
             meter.trains(self._arrived.batches)
             self._stream(self._filler.flush(), context)
-            self._update(0, self._arrived, self._version, context)
+            self._update(0, self._arrived, self._step, context)
         self._learner.publish()
-        self._between_steps = True
         self._step += 1
-        self._version += 1
         if self._following is not None:
             masters, _ = parted(self._model, self._learner.parameters)
             self._following.advance(self._step, self.weights.parameters, masters)
         self._begin()
-        begun = self._clock()
-        self._save_if_due(context)
         now = self._clock()
-        self.last_row = self._row(meter, save_s=now - begun, step_s=now - self._since)
+        self.last_row = self._row(meter, step_s=now - self._since)
         context.report(self.last_row)
         self._since = now
+        self._state = TrainerState(self._step, self._num_skipped, known(self._norms))
         return self.weights
 
     def _begin(self) -> None:
@@ -231,30 +260,20 @@ class Trainer:
     def _stream(self, blocks: Sequence[Rows], context: Context) -> None:
         for rows in blocks:
             self._arrived.rows.append(rows)
-            self._take_gradient(rows, self._version, context)
+            self._take_gradient(rows, self._step, context)
 
     def _train_held(self, context: Context) -> None:
-        batches = self._whitened() if self._whiten else self._arrived.batches
-        self._meter.trains(batches)
-        parts = [self._packed(part) for part in cut(batches, self._config.num_minibatches)]
+        parts = of_step(self._arrived.batches, self._config, self._loss, whiten=self._whiten)
+        self._meter.trains([batch for part in parts for batch in part.batches])
         if scores_first(self._config, self._loss):
             self._score(parts, context)
-        version = self._version
+        version = self._step
         for epoch in range(self._config.num_epochs):
             for number in order(self._config.seed, self._step + 1, epoch, len(parts)):
                 for rows in parts[number].rows:
                     self._take_gradient(rows, version, context)
                 self._update(number, parts[number], version, context)
                 version = NO_VERSION
-
-    def _whitened(self) -> list[Batch]:
-        batches = whitened(self._arrived.batches)
-        return batches if self._loss.needs.silent else without_silent(batches)
-
-    def _packed(self, batches: list[Batch]) -> Minibatch:
-        filler = self._new_filler()
-        rows = [block for batch in batches for block in filler.add(batch.units)]
-        return Minibatch(batches, rows + filler.flush())
 
     def _score(self, parts: Sequence[Minibatch], context: Context) -> None:
         """Give all rows of a step the log-probabilities of its first parameters: what every pass compares with."""
@@ -296,9 +315,7 @@ class Trainer:
             reason=skip_reason(minibatch.num_targets, bool(outcome.applied), norm, loss),
         )
         self._meter.updates.append(updated)
-        if updated.reason is None:
-            self._between_steps = False
-        elif updated.reason != "no_targets":
+        if updated.reason not in (None, "no_targets"):
             self._keep_bad(updated, minibatch, most, version)
         if minibatch.num_targets:
             self._norms = with_norm(self._norms, norm)
@@ -315,11 +332,11 @@ class Trainer:
         if self._config.on_bad_step == "stop":
             raise bad_step_error(step, updated, most, folder)
 
-    def _row(self, meter: StepMeter, *, save_s: float, step_s: float) -> StepRow:
+    def _row(self, meter: StepMeter, *, step_s: float) -> StepRow:
         applied = any(update.reason is None for update in meter.updates)
         row: StepRow = {
             "step": self._step,
-            **step_metrics(meter, save_s=save_s, step_s=step_s),
+            **step_metrics(meter, step_s=step_s),
             "skipped_total": self._num_skipped,
             "epochs": self._config.num_epochs,
             "learning_rate": float(self._schedule(self._learner.num_updates - 1)) if applied else None,
@@ -329,47 +346,17 @@ class Trainer:
         row["warning"] = warning(row, self._config.no_signal_warning)
         return row
 
-    def _save_if_due(self, context: Context) -> None:
-        every = self._config.checkpoint_every
-        if self._checkpoints is not None and every is not None and self._step % every == 0:
-            with context.span("checkpoint", step=self._step):
-                self._save()
-
-    def _save(self) -> None:
-        if self._checkpoints is not None:
-            self._checkpoints.save(self._step, self.weights.parameters, self._beside(self._learner.saved))
-            self._saved_step = self._step
-
     def _beside(self, learner: dict[str, Any]) -> dict[str, Any]:
         """What a run needs beside the policy's weights to go on.
 
         A critic's weights too, unless the float32 ones of policy and critic are there; and a reference that follows.
         """
-        meters = {"norms": self._norms, "skipped": np.int32(self._num_skipped)}
         parts = {
             "critic": self.weights.critic if "parameters" not in learner else None,
             "reference": None if self._following is None else self._following.state,
         }
         beside = {name: part for name, part in parts.items() if part is not None}
-        return learner | self._learner.on_every_device(meters) | beside
-
-    def _restore(self, checkpoints: CheckpointStore) -> None:
-        latest = checkpoints.latest()
-        if latest is None:
-            return
-        if not self._resume:
-            raise ValueError(
-                f"{checkpoints.folder}: expected no checkpoints of another run, got step {latest}; "
-                "choose another run name, or pass resume=True to go on from it"
-            )
-        saved: Any = checkpoints.restore(self.weights.parameters, self._beside(self._learner.saved_like))
-        beside = saved.optimizer
-        whole = beside["parameters"] if "parameters" in beside else together(saved.parameters, beside.get("critic"))
-        self._learner.restore(whole, beside["state"])
-        self._norms, self._num_skipped = np.asarray(beside["norms"]), int(beside["skipped"])
-        if self._following is not None:
-            self._following.restore(beside["reference"])
-        self._step = self._saved_step = saved.step
+        return learner | beside
 
 
 def _check_rows(config: TrainerConfig, model: nnx.Module) -> None:

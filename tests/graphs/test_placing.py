@@ -19,7 +19,7 @@ from graphs.program import Program
 from graphs.saved import saved_program
 from graphs.sft import SftConfig
 from stages.agents.sampling import SamplingConfig
-from stages.checkpoint.store import CheckpointStore
+from stages.checkpoint.store import PARAMETERS, load_arrays, parameters_of, with_parameters
 from stages.models.config import ModelConfig
 from stages.models.huggingface import load_huggingface
 from stages.models.lora import LoraConfig, merged
@@ -71,9 +71,10 @@ def test_a_run_with_adapters_saves_them_alone_and_is_loaded_with_the_weights_it_
     learned = arrays(model, adapters=True)
     assert all((learned[name] != fresh[name]).any() for name in learned if "lora_up" in name)
     assert all(leaf.sharding.num_devices == 2 for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
-    with CheckpointStore(adapted / "checkpoints") as store:
-        saved = store.restore(nnx.state(model, nnx.LoRAParam))
-    assert len(jax.tree.leaves(saved.parameters)) == len(learned)
+    where = parameters_of(with_parameters(adapted / "checkpoints")[-1])
+    assert where is not None
+    saved = load_arrays(where / PARAMETERS, nnx.state(model, nnx.LoRAParam))
+    assert len(jax.tree.leaves(saved)) == len(learned)
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from graphs.saved import saved_program
 from graphs.scoring_config import CriticConfig, ReferenceConfig, TeacherConfig
 from stages.advantages.config import AdvantagesConfig
 from stages.agents.sampling import SamplingConfig
-from stages.checkpoint.store import CheckpointStore
+from stages.checkpoint.store import PARAMETERS, load_arrays, parameters_of, with_parameters
 from stages.losses.policy import PolicyLoss
 from stages.models.huggingface import load_huggingface
 from stages.models.lora import LoraConfig, merged
@@ -66,8 +66,9 @@ def test_a_run_with_adapters_critic_and_reference_saves_the_adapters_of_the_poli
     assert again.parts is not None
     again.parts.load()
     model = again.parts.model
-    with CheckpointStore(folder / "checkpoints") as store:
-        saved = named_leaves(store.restore(nnx.state(model, nnx.LoRAParam)).parameters)
+    where = parameters_of(with_parameters(folder / "checkpoints")[-1])
+    assert where is not None
+    saved = named_leaves(load_arrays(where / PARAMETERS, nnx.state(model, nnx.LoRAParam)))
     assert all("lora_" in name and "critic" not in name for name in saved)
     assert all(np.array_equal(named_leaves(nnx.state(model, nnx.Param))[name], leaf) for name, leaf in saved.items())
     main(["export", str(folder)])

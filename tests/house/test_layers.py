@@ -25,6 +25,7 @@ ALLOWED = {
     ("scripted", "text"): "what a script says is written as token ids",
     ("batches", "losses"): "what is packed is what the loss says it needs",
     ("checkpoint", "models"): "what a checkpoint holds of a model is what is trained of it",
+    ("evaluation", "checkpoint"): "the weights of an evaluation under way go into a commit",
     ("evaluation", "scores"): "what a pinned evaluation found is counted like any other",
     ("models", "gguf_file"): "weights lie in the file that the tokenizer lies in",
     ("text", "gguf_file"): "and it is opened once for both",

@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from stages.arrays import ARRAYS, CODE

@@ -9,10 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from flow import Collect, Context, Failed, Freshness, Gathered, Graph, Retry, Run, Summary
-from flow.saving import Commits, Resumable, Saves, Saving
-from flow.testing import run_virtual
-from flow.testing._threads import PlayedExecutor
+from flow import Collect, Context, Failed, Freshness, Gathered, Graph, Retry
+from flow.saving import Resumable, Saves
+from flow.testing._killed import Kill, Life, Lived, killed
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -56,6 +55,7 @@ class Summing:
         for birth, members in self._step:
             for value in members:
                 self.weight = (self.weight * 31 + birth * 7 + value) % 1_000_003
+        context.report({"step": len(self.steps), "weight": self.weight})
         self.steps.append(list(self._step))
         self._step = []
         return self.weight
@@ -85,17 +85,17 @@ class Rows:
     """A watcher that is saved beside the graph."""
 
     def __init__(self) -> None:
-        self.rows: list[int] = []
+        self.rows: list[list[int]] = []
 
     def committed(self, node: str, values: object) -> None: ...
 
     def reported(self, node: str, row: dict[str, int]) -> None:
-        self.rows.append(row["step"])
+        self.rows.append([row["step"], row["weight"]])
 
-    def state(self) -> list[int]:
+    def state(self) -> list[list[int]]:
         return self.rows
 
-    def restore(self, state: list[int]) -> None:
+    def restore(self, state: list[list[int]]) -> None:
         self.rows = list(state)
 
 
@@ -115,35 +115,28 @@ def graph_of(sink: Summing, clock: random.Random, *, max_lag: int = 0) -> Graph:
     members = graph.repeat("members", numbers, n=3)
     played = graph.stage("play", play, workers=5, reads=cell)
     groups = graph.group("groups", played, missing=Retry(2, then="drop"))
-    trainer = graph.sink("trainer", sink, collect=Collect(2, steps=12))
+    trainer = graph.sink("trainer", sink, collect=Collect(2, steps=6))
     numbers >> members >> played >> groups >> trainer
     graph.feedback(trainer, cell, initial=lambda: sink.weight, freshness=Freshness(max_lag))
     return graph
 
 
-def run(
-    folder: Path, seed: int, cut_after_s: float | None, *, suspend: bool, every: int = 1
-) -> tuple[Summing, Summary | None, Rows]:
-    """Go on from the latest commit, up to a time at which everything is lost that is not on the disk, or to the end."""
-    clock, rows = random.Random(seed), Rows()
-    sink = Summing(clock)
+def lives_of(folder: Path, kills: list[Kill], seed: int, *, every: int = 1) -> tuple[list[Lived], Summing, Rows]:
+    """Kill the program at these; gives its lives, and the sink and the watcher of the last."""
+    made: list[tuple[Summing, Rows]] = []
+    clock = random.Random(seed)
 
-    async def main() -> Summary | None:
-        with Commits(folder, every=every) as commits:
-            saving = Saving(commits, beside={"rows": rows}, resume=commits.latest())
-            running = Run(graph_of(sink, clock).build(), saving=saving, watchers=(rows,))
-            running.threads = PlayedExecutor
-            loop = asyncio.get_running_loop()
-            if cut_after_s is not None and suspend:
-                loop.call_later(cut_after_s, running.suspend)
-            elif cut_after_s is not None:
-                loop.call_later(cut_after_s, running.abort, RuntimeError("the lights went out"))
-            try:
-                return await running.finish()
-            except RuntimeError:
-                return None
+    def begin() -> Life:
+        made.append((Summing(clock), Rows()))
+        return Life(graph_of(made[-1][0], clock), {"rows": made[-1][1]}, watchers=(made[-1][1],))
 
-    return sink, run_virtual(main(), seed=seed), rows
+    return killed(begin, folder, kills, seed=seed, every=every), *made[-1]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> tuple[list[Lived], Summing, Rows]:
+    """A run that is never stopped."""
+    return lives_of(tmp_path_factory.mktemp("whole"), [], 0)
 
 
 def test_what_declares_a_state_is_seen_as_such():
@@ -152,19 +145,26 @@ def test_what_declares_a_state_is_seen_as_such():
     assert not isinstance(range(3), Resumable)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_a_run_that_is_cut_off_again_and_again_trains_the_same_steps_to_the_same_weight(tmp_path, seed):
-    """P1, P2, P4, P6, S92, S95, S100."""
-    whole, summary, _ = run(tmp_path / "whole", 0, None, suspend=False)
-    assert summary is not None
-    assert summary.status == "completed"
+@pytest.mark.slow
+def test_a_run_that_is_killed_at_any_point_of_saving_and_of_going_on_ends_as_one_that_never_was(tmp_path, whole):
+    """P2, P4, P6, S92, S94, S96, S100: at every point that there is, then in the restore, then somewhere in what follows."""
+    deaths = 0
+    for place in range(len(whole[0][0].points)):
+        rnd = random.Random(place)
+        restoring = Kill(point=("resume.begin", "resume.states", "resume.restored")[place % 3])
+        kills = [Kill(nth=place + 1), restoring, *([Kill(nth=rnd.randint(4, 16))] if place % 2 else [])]
+        lives, cut, rows = lives_of(tmp_path / str(place), kills, place)
+        assert (cut.steps, cut.weight, rows.rows) == (whole[1].steps, whole[1].weight, whole[2].rows), lives
+        deaths += len(lives) - 1
+    assert deaths > 75
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_a_run_that_is_cut_off_again_and_again_trains_the_same_steps_to_the_same_weight(tmp_path, seed, whole):
+    """P1, P2, P4, P6, S92, S95, S100: killed or suspended at times that nobody chose, with a commit now and then."""
     clock = random.Random(seed)
-    for number in range(40):
-        cut = run(tmp_path / "cut", 100 * seed + number, 3 * clock.random(), suspend=clock.random() < 0.5, every=1 + seed % 3)
-        if cut[1] is not None and cut[1].status == "completed":
-            break
-    else:
-        cut = run(tmp_path / "cut", seed, None, suspend=False)
-    assert cut[0].steps == whole.steps
-    assert cut[0].weight == whole.weight
-    assert cut[1].balanced
+    kills = [Kill(2 * clock.random(), suspend=clock.random() < 0.5) for _ in range(20)]
+    lives, cut, rows = lives_of(tmp_path, kills, seed, every=1 + seed % 3)
+    assert len(lives) > 4
+    assert (cut.steps, cut.weight, rows.rows) == (whole[1].steps, whole[1].weight, whole[2].rows)

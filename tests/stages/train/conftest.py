@@ -1,10 +1,13 @@
 """A model that compiles in no time, batches for it, and a trainer that runs over them."""
 
+import shutil
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import msgspec
 import numpy as np
 import pytest
 from flax import nnx
@@ -15,7 +18,7 @@ from stages.losses.policy import PolicyLoss
 from stages.models.logprobs import Head
 from stages.records import Batch, Segment
 from stages.train.config import TrainerConfig
-from stages.train.trainer import Trainer
+from stages.train.trainer import Trainer, TrainerState
 
 VOCAB, ROW = 11, 12
 
@@ -85,22 +88,55 @@ def random_batches(sizes: Sequence[int], seed: int = 0) -> list[Batch]:
 
 def tiny_trainer(model: nnx.Module, *arguments: Any, loss: Any = None, **settings: Any) -> Trainer:
     """Settings of ``Trainer`` and of its config, in one."""
-    own = {name: settings.pop(name) for name in ("temperature", "whiten", "resume", "follow", "clock") if name in settings}
+    own = {name: settings.pop(name) for name in ("temperature", "whiten", "follow", "clock") if name in settings}
     config = TrainerConfig(**{"row_length": ROW, "rows_per_microbatch": 2, "learning_rate": 0.01, **settings})
     return Trainer(model, loss or PolicyLoss(), config, *arguments, **own)
 
 
-def run_steps(steps: Sequence[Sequence[Batch]], *arguments: Any, model: nnx.Module | None = None, **settings: Any) -> Ran:
-    """Run a trainer over steps of batches."""
+def keep_arrays(trainer: Trainer, folder: Path) -> None:
+    """What a commit does with a trainer."""
+    trainer.save(folder)()
+    (folder / "state").write_bytes(msgspec.msgpack.encode(trainer.state()))
+
+
+def take_up_arrays(trainer: Trainer, folder: Path) -> None:
+    """What a run that goes on does with an open one."""
+    trainer.load(folder)
+    trainer.restore(msgspec.msgpack.decode((folder / "state").read_bytes(), type=TrainerState))
+
+
+def run_steps(
+    steps: Sequence[Sequence[Batch]],
+    *arguments: Any,
+    model: nnx.Module | None = None,
+    since: Path | None = None,
+    until: Path | None = None,
+    **settings: Any,
+) -> Ran:
+    """Run a trainer over steps of batches.
+
+    Args:
+        steps: batches of each.
+        arguments: of ``Trainer``.
+        model: what is trained; ``None`` for a tiny one.
+        since: what it goes on from.
+        until: where it is kept after each step, until the next.
+        settings: of ``Trainer`` and its config.
+    """
     model = model or tiny_model()
     ran = Ran(model, [], [], trainer := tiny_trainer(model, *arguments, **settings))
     context = testing.context(node="trainer", report=ran.rows.append)
     trainer.open()
+    if since is not None:
+        take_up_arrays(trainer, since)
     try:
         for step in steps:
             for batch in step:
                 trainer.add(batch, context)
             ran.published.append(trainer.finish(context).parameters)
+            if until is not None:
+                shutil.rmtree(until, ignore_errors=True)
+                keep_arrays(trainer, until)
     finally:
         trainer.close()
     return ran
@@ -133,6 +169,16 @@ def trainer() -> Callable[..., Trainer]:
 @pytest.fixture(scope="session")
 def train() -> Callable[..., Ran]:
     return run_steps
+
+
+@pytest.fixture(scope="session")
+def keep() -> Callable[[Trainer, Path], None]:
+    return keep_arrays
+
+
+@pytest.fixture(scope="session")
+def take_up() -> Callable[[Trainer, Path], None]:
+    return take_up_arrays
 
 
 @pytest.fixture(scope="session")

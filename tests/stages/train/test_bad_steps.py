@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from stages.batches.pack import make_batch
-from stages.checkpoint.store import CheckpointStore, complete_steps
 from stages.losses.policy import PolicyLoss
 from stages.losses.supervised import SupervisedLoss
 from stages.records import Batch
-from stages.train.bad_steps import BadStepError, exact, read_bad_step
+from stages.train.bad_steps import BadStepError, BadSteps, exact, read_bad_step
 from stages.train.config import TrainerConfig
 from stages.train.norms import FEWEST, WINDOW, bound, no_norms, with_norm
 from stages.train.replay import replay, report
@@ -31,8 +30,7 @@ def planted(batches) -> list[Batch]:
 
 def test_a_bad_step_is_kept_and_repeated_with_the_same_bits(train, batches, tiny, planted, tmp_path: Path):
     """The norm of the run, which leaves, and the token it came from; weights are those of the step, not the last."""
-    store = CheckpointStore(tmp_path / "checkpoints")
-    ran = train([batches([3]), planted, batches([2], seed=1)], store)
+    ran = train([batches([3]), planted, batches([2], seed=1)], BadSteps(tmp_path / "bad-steps", 4))
     assert [row["skipped"] for row in ran.rows] == [None, "not_finite", None]
     (folder,) = (tmp_path / "bad-steps").iterdir()
     assert folder.name == "step-000002"
@@ -54,9 +52,8 @@ def test_a_bad_step_is_kept_and_repeated_with_the_same_bits(train, batches, tiny
 @pytest.mark.parametrize("settings", [{}, {"num_epochs": 2, "num_minibatches": 2, "rows_per_microbatch": 1}])
 def test_the_norm_of_an_explosion_is_repeated_to_the_bit(train, batches, tiny, tmp_path: Path, settings):
     """A finite number this time, in streamed and held steps, from bfloat16 weights; the loss too."""
-    store = CheckpointStore(tmp_path / "checkpoints")
     model = tiny(dtype=jnp.bfloat16)
-    ran = train([batches([3, 4])], store, model=model, max_grad_norm_skip=1e-6, **settings)
+    ran = train([batches([3, 4])], BadSteps(tmp_path / "bad-steps", 4), model=model, max_grad_norm_skip=1e-6, **settings)
     assert ran.rows[0]["updates"] == 0
     folders = sorted((tmp_path / "bad-steps").iterdir())
     assert len(folders) == ran.rows[0]["skipped_exploding"] == (4 if settings else 1)
@@ -68,35 +65,34 @@ def test_the_norm_of_an_explosion_is_repeated_to_the_bit(train, batches, tiny, t
 
 
 def test_a_run_that_is_to_stop_says_step_norm_and_file(train, batches, planted, tmp_path: Path):
-    """The steps before it are saved; without a folder there is no file to name."""
-    store = CheckpointStore(tmp_path / "checkpoints")
+    """Without a folder there is no file to name."""
     with pytest.raises(BadStepError) as caught:
-        train([batches([3]), planted], store, on_bad_step="stop")
+        train([batches([3]), planted], BadSteps(tmp_path / "bad-steps", 4), on_bad_step="stop")
     folder = tmp_path / "bad-steps" / "step-000002"
     for part in ("expected a finite loss and gradient, got loss -inf and norm", "in step 2", str(folder), "on_bad_step='skip'"):
         assert part in str(caught.value)
     assert read_bad_step(folder)[0].step == 2
-    assert complete_steps(tmp_path / "checkpoints") == [1]
     with pytest.raises(BadStepError, match=r"expected a gradient norm of at most 1e-06, got .* in step 1 of the trainer; look"):
         train([batches([3])], on_bad_step="stop", max_grad_norm_skip=1e-6)
 
 
-def test_a_run_that_stops_between_the_updates_of_a_step_saves_no_half_step(train, batches, planted, tmp_path: Path):
-    """Its parameters are in the bad step; as a checkpoint they would be trained on some groups twice."""
-    for number, steps in enumerate(([planted], [batches([3, 1]), planted])):
-        store = CheckpointStore(tmp_path / str(number) / "checkpoints")
-        with pytest.raises(BadStepError):
-            train(steps, store, on_bad_step="stop", num_minibatches=2, seed=3, checkpoint_every=1)
-        assert complete_steps(store.folder) == [1][: len(steps) - 1]
-
-
 def test_no_more_bad_steps_are_kept_than_wanted(train, batches, planted, tmp_path: Path):
     """The first ones: what comes later often follows from them."""
-    store = CheckpointStore(tmp_path / "checkpoints")
-    train([planted] * 3, store, max_bad_steps=2)
+    train([planted] * 3, BadSteps(tmp_path / "bad-steps", 2))
     assert sorted(path.name for path in (tmp_path / "bad-steps").iterdir()) == ["step-000001", "step-000002"]
-    train([planted], CheckpointStore(tmp_path / "none" / "checkpoints"), max_bad_steps=0)
+    train([planted], BadSteps(tmp_path / "none" / "bad-steps", 0))
     assert not (tmp_path / "none" / "bad-steps").exists()
+
+
+def test_a_run_that_goes_on_before_a_bad_step_keeps_it_as_it_would_have(train, planted, tmp_path: Path):
+    """S100: under the same name, which its row tells, and no more of them; those before stay."""
+    folder, kept = tmp_path / "bad-steps", tmp_path / "kept"
+    train([planted], BadSteps(folder, 2), until=kept)
+    whole = train([planted, planted], BadSteps(folder, 2), since=kept)
+    again = train([planted, planted], BadSteps(folder, 2), since=kept)
+    assert sorted(path.name for path in folder.iterdir()) == ["step-000001", "step-000002"]
+    assert [row["bad_steps"] for row in again.rows] == [row["bad_steps"] for row in whole.rows]
+    assert [row["bad_steps"] for row in again.rows] == ["bad-steps/step-000002", None]
 
 
 def test_a_norm_far_above_those_before_is_left_out(train, batches, flat, segment):
@@ -133,8 +129,8 @@ def test_a_resumed_run_judges_norms_and_counts_as_one_that_went_on(train, batche
     steps = [batches([3], seed=seed) for seed in range(FEWEST)]
     steps = [*steps, batches([0]), [batch_times(batch, 1e4) for batch in batches([2], seed=50)], batches([2], seed=51)]
     straight = train(steps, max_grad_norm_ratio=20.0)
-    train(steps[:-2], CheckpointStore(tmp_path / "checkpoints"), max_grad_norm_ratio=20.0, checkpoint_every=1)
-    resumed = train(steps[-2:], CheckpointStore(tmp_path / "checkpoints"), max_grad_norm_ratio=20.0, resume=True)
+    train(steps[:-2], until=tmp_path / "kept", max_grad_norm_ratio=20.0)
+    resumed = train(steps[-2:], since=tmp_path / "kept", max_grad_norm_ratio=20.0)
     assert [row["skipped"] for row in resumed.rows] == ["exploding", None]
     for name in ("step", "loss", "grad_norm", "skipped_total"):
         assert [row[name] for row in resumed.rows] == [row[name] for row in straight.rows[-2:]]
@@ -149,7 +145,7 @@ def batch_times(batch: Batch, factor: float) -> Batch:
 def test_what_cannot_be_repeated_is_refused(train, tiny, planted, tmp_path: Path):
     with pytest.raises(LookupError, match=r"expected a bad step with a bad.json, got .*give a folder such as"):
         replay(tiny(), PolicyLoss(), tmp_path)
-    train([planted], CheckpointStore(tmp_path / "checkpoints"))
+    train([planted], BadSteps(tmp_path / "bad-steps", 4))
     folder = tmp_path / "bad-steps" / "step-000001"
     with pytest.raises(ValueError, match=r"expected the loss of the run, \('PolicyLoss', .*got \('SupervisedLoss'"):
         replay(tiny(), SupervisedLoss(), folder)

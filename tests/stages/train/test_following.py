@@ -1,5 +1,6 @@
 """A reference that follows, and a critic beside a policy, through a real trainer: published, saved and gone on with."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from flax import nnx
 
 from flow import testing
 from stages.batches.pack import make_batch
-from stages.checkpoint.store import CheckpointStore, load_parameters
+from stages.checkpoint.store import load_model
 from stages.losses.policy import PolicyLoss
 from stages.models.config import ModelConfig
 from stages.models.critic import ActorCritic
@@ -51,8 +52,8 @@ def batch(step: int) -> Batch:
     return make_batch(step, [(segment,) for segment in segments])
 
 
-def opened(model: Any, follow: FollowConfig | None = None, store: CheckpointStore | None = None, **settings: Any) -> Trainer:
-    trainer = Trainer(model, PolicyLoss(), CONFIG, store, follow=follow, **settings)
+def opened(model: Any, follow: FollowConfig | None = None) -> Trainer:
+    trainer = Trainer(model, PolicyLoss(), CONFIG, follow=follow)
     trainer.open()
     return trainer
 
@@ -114,7 +115,9 @@ def test_nothing_follows_unless_it_is_told_to():
         ("lora critic", FollowConfig(every=2)),
     ],
 )
-def test_a_run_that_goes_on_has_the_reference_and_the_critic_it_had(tmp_path: Path, kind: str, follow: FollowConfig):
+def test_a_run_that_goes_on_has_the_reference_and_the_critic_it_had(
+    tmp_path: Path, kind: str, follow: FollowConfig, keep: Callable[..., None], take_up: Callable[..., None]
+):
     """Three steps, then two more in another process's place, against five at once: to the bit, and the policy saved alone."""
 
     def make() -> Any:
@@ -122,15 +125,16 @@ def test_a_run_that_goes_on_has_the_reference_and_the_critic_it_had(tmp_path: Pa
         return ActorCritic(model) if "critic" in kind else model
 
     whole = run(opened(make(), follow), range(5))
-    first = opened(make(), follow, CheckpointStore(tmp_path))
+    first = opened(make(), follow)
     run(first, range(3))
-    first.close()
-    second = opened(make(), follow, CheckpointStore(tmp_path), resume=True)
+    keep(first, tmp_path / "three")
+    second = opened(make(), follow)
+    take_up(second, tmp_path / "three")
     assert_same(second.weights, whole[2])
     assert_same(run(second, range(3, 5))[-1], whole[4])
-    second.close()
+    keep(second, tmp_path / "five")
     alone = decoder("bfloat16" if "bfloat16" in kind else "float32", "lora" in kind)
-    assert load_parameters(alone, tmp_path) == 5
+    load_model(alone, tmp_path / "five")
     saved = named_leaves(nnx.state(alone))
     for name, leaf in named_leaves(whole[4].parameters).items():
         np.testing.assert_array_equal(saved[name], leaf)

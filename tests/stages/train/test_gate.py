@@ -90,17 +90,15 @@ def test_slow_decline_is_measured_from_the_best_and_not_from_the_last():
     gate = Gate(GateConfig(heldout_drop=0.1))
     for version, score in ((1, 0.50), (2, 0.45), (3, 0.41)):
         gate.see_heldout(evaluated(version, score))
-        gate.judge_heldout(evaluated(version, score))
-    gate.see_heldout(evaluated(4, 0.39))
     with pytest.raises(GateClosed, match=r"expected heldout of at least 0.4, 0.1 below version 1 \(gate.heldout_drop\)"):
-        gate.judge_heldout(evaluated(4, 0.39))
+        gate.see_heldout(evaluated(4, 0.39))
 
 
 def test_of_equal_scores_the_last_is_the_best():
     gate = Gate(GateConfig(action="keep_best"))
-    assert [gate.see_heldout(evaluated(v, score)) for v, score in ((0, 0.2), (2, 0.4), (4, 0.4), (6, 0.3))] == [
-        True, True, True, False
-    ]  # fmt: skip
+    for version, score, better in ((0, 0.2, True), (2, 0.4, True), (4, 0.4, True), (6, 0.3, False)):
+        assert gate.is_best(evaluated(version, score)) == better
+        gate.see_heldout(evaluated(version, score))
     assert gate.best == evaluated(4, 0.4)
 
 
@@ -122,7 +120,6 @@ def test_keep_best_goes_on_and_remembers_the_first_breach_of_each_tolerance():
         gate.see_step(step(number, reward_mean=0.1))
     for version, score in ((2, 0.6), (4, 0.2), (6, 0.1)):
         gate.see_heldout(evaluated(version, score, 0.5))
-        gate.judge_heldout(evaluated(version, score, 0.5))
     assert gate.report() == {
         "action": "keep_best",
         "breaches": {

@@ -9,12 +9,12 @@ import pytest
 from flax import nnx
 
 from stages.batches.pack import make_batch
-from stages.checkpoint.store import CheckpointStore
 from stages.losses.policy import PolicyLoss
 from stages.models.config import ModelConfig
 from stages.models.critic import ActorCritic
 from stages.models.transformer import Transformer
 from stages.records import Batch
+from stages.train.bad_steps import BadSteps
 from stages.train.replay import replay
 
 pytestmark = pytest.mark.slow  # Each setting compiles once, some seconds.
@@ -78,8 +78,7 @@ def test_a_critic_learns_the_returns_beside_its_policy(train, groups, flat):
 def test_a_bad_step_of_a_pair_is_repeated_with_both_parts(train, groups, tmp_path: Path):
     """The critic alone is broken, in several updates a step: a return is infinite, so the trunk of the policy stays finite."""
     groups[0].segments[0].returns[5] = np.inf
-    store = CheckpointStore(tmp_path / "checkpoints")
-    (row,) = train([groups], store, model=pair(), loss=LOSS, num_minibatches=2).rows
+    (row,) = train([groups], BadSteps(tmp_path / "bad-steps", 4), model=pair(), loss=LOSS, num_minibatches=2).rows
     assert (row["updates"], row["skipped"]) == (1, "not_finite")
     (folder,) = (tmp_path / "bad-steps").iterdir()
     replayed = replay(pair(), LOSS, folder)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from flow import testing
-from stages.checkpoint.store import CheckpointStore
 
 pytestmark = pytest.mark.slow  # Each setting compiles once, about a second.
 
@@ -68,9 +67,8 @@ def test_an_optimizer_in_the_hosts_memory_leaves_the_devices_and_changes_no_numb
         moments = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
         del one, state
     assert used[0] - used[1] == pytest.approx(moments, abs=16)  # a scalar here or there
-    store = CheckpointStore(tmp_path)
-    first = train(steps[:2], store, optimizer_memory="host")
-    rest = train(steps[2:], CheckpointStore(tmp_path), optimizer_memory="host", resume=True)
+    first = train(steps[:2], until=tmp_path / "kept", optimizer_memory="host")
+    rest = train(steps[2:], since=tmp_path / "kept", optimizer_memory="host")
     for got, wanted in zip([*first.published, *rest.published], expected.published, strict=True):
         np.testing.assert_array_equal(flat(got), flat(wanted))
 

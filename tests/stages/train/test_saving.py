@@ -1,90 +1,164 @@
-"""Checkpoints of a trainer: when they are written, whatever ends it, and what a run that goes on has of them."""
+"""What of a trainer goes into a commit: to the bit, of the latest step that is complete, whatever is trained meanwhile."""
 
 import asyncio
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 
 from flow import testing
-from stages.checkpoint.store import CheckpointStore, complete_steps, load_parameters
-from stages.train.trainer import Trainer
+from flow.saving import Resumable, Saves
+from stages.checkpoint.store import load_model
+from stages.train.trainer import Trainer, TrainerState
 
 pytestmark = pytest.mark.slow  # Each setting compiles once, about a second.
 
-CONTEXT = testing.context(node="trainer")
+TIMES = ("_s", "_per_second")
+SETTINGS: dict[str, dict[str, Any]] = {
+    "plain": {"schedule": "linear", "decay_steps": 5, "warmup_steps": 2},
+    "bfloat16 with float32 masters": {"dtype": jnp.bfloat16, "max_grad_norm_skip": 1e-1},
+    "several passes and minibatches": {"num_epochs": 2, "num_minibatches": 2, "seed": 3},
+    "a bound on norms that bites": {"max_grad_norm_skip": 0.1},
+    "an optimizer in host memory": {"optimizer_memory": "host"},
+    "whitened, rows of two lengths": {"whiten": True, "row_lengths": (8,), "split_last": True},
+}
+"""Critics and references that follow are in ``test_following.py``, adapters in ``test_with_engine.py``."""
 
 
-def one_step(trainer: Trainer, step: list) -> None:
-    for batch in step:
-        trainer.add(batch, CONTEXT)
-    trainer.finish(CONTEXT)
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Writes beyond the first byte of a file fail, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_resumed_run_takes_the_same_steps_as_one_that_went_on(train, batches, tiny, flat, tmp_path: Path):
-    """S100: parameters, moments and the schedule come back, bit for bit."""
-    steps = [batches([3], seed) for seed in range(4)]
-    settings = {"schedule": "linear", "decay_steps": 4}
-    straight = train(steps, **settings)
-    first = train(steps[:2], CheckpointStore(tmp_path), **settings)
-    rest = train(steps[2:], CheckpointStore(tmp_path), resume=True, model=tiny(1), **settings)
-    np.testing.assert_array_equal(flat(rest.published[-1]), flat(straight.published[-1]))
-    for name in ("step", "loss", "grad_norm", "learning_rate"):
-        assert [row[name] for row in first.rows + rest.rows] == [row[name] for row in straight.rows]
+def numbers(row: dict[str, Any]) -> dict[str, Any]:
+    """All that a step reports but times."""
+    return {name: value for name, value in row.items() if not name.endswith(TIMES)}
 
 
-def test_the_trainer_saves_every_nth_step_and_the_last(trainer, batches, tiny, flat, tmp_path: Path):
-    model = tiny()
+def step(trainer: Trainer, batches: list, rows: list | None = None) -> Any:
+    context = testing.context(node="trainer", report=[].append if rows is None else rows.append)
+    for batch in batches:
+        trainer.add(batch, context)
+    return trainer.finish(context).parameters
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_a_run_that_goes_on_takes_the_same_steps_as_one_that_never_stopped(train, batches, tiny, flat, tmp_path: Path, kind):
+    """S97, S100: parameters, moments, masters, norms and every number that is reported, bit for bit, step after step."""
+    settings = dict(SETTINGS[kind])
+    dtype = settings.pop("dtype", jnp.float32)
+    steps = [batches([3, 1, 2], seed) for seed in range(5)]
+    straight = train(steps, model=tiny(dtype=dtype), **settings)
+    first = train(steps[:2], until=tmp_path / "kept", model=tiny(dtype=dtype), **settings)
+    rest = train(steps[2:], since=tmp_path / "kept", model=tiny(1, dtype=dtype), **settings)
+    for ours, theirs in zip([*first.published, *rest.published], straight.published, strict=True):
+        np.testing.assert_array_equal(flat(ours), flat(theirs))
+    for ours, theirs in zip([*first.rows, *rest.rows], straight.rows, strict=True):
+        assert numbers(ours) == numbers(theirs)
+    learners = rest.trainer._learner, straight.trainer._learner
+    np.testing.assert_array_equal(*(flat((learner.parameters, learner.state)) for learner in learners))
+    if kind == "a bound on norms that bites":
+        assert 0 < straight.rows[-1]["skipped_total"] < 5
+    assert rest.trainer.state() == straight.trainer.state()
+
+
+def test_what_was_taken_is_that_of_its_step_though_others_were_trained_before_it_was_written(
+    trainer, batches, tiny, flat, take_up, tmp_path: Path
+):
+    """The optimizer state is donated by the next step, and masters are. What is written late is what was taken."""
+    one, other = trainer(tiny(dtype=jnp.bfloat16)), trainer(tiny(1, dtype=jnp.bfloat16))
+    one.open()
+    other.open()
+    parameters = step(one, batches([3], 0))
+    write, state = one.save(tmp_path / "kept"), one.state()
+    taken = flat((one._learner.parameters, one._learner.state))
+    for seed in range(1, 4):
+        step(one, batches([3], seed))
+    write()
+    other.load(tmp_path / "kept")
+    other.restore(state)
+    assert other.step == state.step == 1
+    np.testing.assert_array_equal(flat((other._learner.parameters, other._learner.state)), taken)
+    np.testing.assert_array_equal(flat(other.weights.parameters), flat(parameters))
+
+
+def test_items_of_a_step_under_way_leave_state_and_arrays_alone(trainer, batches, tiny, flat, keep, tmp_path: Path):
+    """P4: they come again, whether their gradient was taken or not."""
+    one = trainer(tiny())
+    one.open()
+    step(one, batches([3], 0))
+    before = one.state(), flat((one._learner.parameters, one._learner.state))
+    one.add(batches([4], 1)[0], testing.context(node="trainer"))
+    assert np.abs(flat(one._learner.accumulated)).max() > 0
+    keep(one, tmp_path / "kept")
+    again = trainer(tiny(1))
+    again.open()
+    again.load(tmp_path / "kept")
+    again.restore(one.state())
+    assert again.state() == before[0]
+    np.testing.assert_array_equal(flat((again._learner.parameters, again._learner.state)), before[1])
+    assert not flat(again._learner.accumulated).any()
+
+
+def test_closing_writes_the_parameters_into_the_model_and_nothing_on_disk(trainer, batches, tiny, flat, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model, published = tiny(), []
 
     async def run() -> None:
-        async with trainer(model, CheckpointStore(tmp_path, keep=None), checkpoint_every=2) as one:
-            for seed in range(5):
-                one_step(one, batches([1], seed))
+        async with trainer(model) as one:
+            published.append(step(one, batches([1])))
 
     asyncio.run(run())
-    assert complete_steps(tmp_path) == [2, 4, 5]
-    other = tiny(1)
-    assert load_parameters(other, tmp_path) == 5
-    np.testing.assert_array_equal(flat(nnx.state(other, nnx.Param)), flat(nnx.state(model, nnx.Param)))
+    np.testing.assert_array_equal(flat(nnx.state(model, nnx.Param)), flat(published[0]))
+    assert not list(tmp_path.iterdir())
 
 
-def test_a_cancelled_run_still_saves_its_last_step(trainer, batches, tiny, tmp_path: Path):
-    async def run() -> None:
-        async with trainer(tiny(), CheckpointStore(tmp_path)) as one:
-            one_step(one, batches([1]))
-            asyncio.current_task().cancel()
-            await asyncio.sleep(0)
-
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(run())
-    assert complete_steps(tmp_path) == [1]
+def test_the_policys_parameters_can_be_loaded_alone(train, batches, tiny, flat, tmp_path: Path):
+    """As ``eval``, ``export`` and ``chat`` do, which know no optimizer."""
+    ran, other = train([batches([2])], until=tmp_path / "kept"), tiny(1)
+    load_model(other, tmp_path / "kept")
+    np.testing.assert_array_equal(flat(nnx.state(other, nnx.Param)), flat(ran.published[0]))
 
 
-def test_cancelling_again_while_it_closes_does_not_cut_the_save_short(trainer, batches, tiny, tmp_path: Path):
-    """S28: natively, at every turn of the loop until it is done."""
-    left = []
-
-    async def run() -> None:
-        async with trainer(tiny(), CheckpointStore(tmp_path)) as one:
-            one_step(one, batches([1]))
-            left.append(True)
-
-    async def main() -> None:
-        task = asyncio.create_task(run())
-        while not task.done():
-            await asyncio.sleep(0.001)
-            if left:
-                task.cancel()
-        assert complete_steps(tmp_path) == [1]
-        await task
-
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(main())
+@pytest.mark.parametrize("part", ["parameters", "optimizer"])
+def test_arrays_of_another_run_are_refused(train, trainer, batches, tiny, part, tmp_path: Path):
+    """Its model in another type; the same with another optimizer would begin with moments of zero (S100)."""
+    train([batches([2])], until=tmp_path / "kept")
+    other = trainer(tiny(dtype=jnp.bfloat16)) if part == "parameters" else trainer(tiny(), max_grad_norm=None)
+    other.open()
+    with pytest.raises(ValueError, match=rf"kept/{part}: expected the arrays of this model, got others \("):
+        other.load(tmp_path / "kept")
 
 
-def test_a_folder_with_steps_of_another_run_is_refused(trainer, tiny, tmp_path: Path):
-    with CheckpointStore(tmp_path) as store:
-        store.save(3, {"w": np.ones(1)})
-    with pytest.raises(ValueError, match="expected no checkpoints of another run, got step 3; choose another run name"):
-        trainer(tiny(), CheckpointStore(tmp_path)).open()
+def test_a_disk_that_is_full_is_told_by_what_writes_and_the_trainer_goes_on(trainer, batches, tiny, keep, tmp_path: Path):
+    """S98, S99: and the next commit is written anew."""
+    one = trainer(tiny())
+    one.open()
+    step(one, batches([2]))
+    write = one.save(tmp_path / "full")
+    with full_disk(), pytest.raises(OSError, match=r"full/parameters: expected 3 arrays to be written, got"):
+        write()
+    step(one, batches([2], 1))
+    keep(one, tmp_path / "kept")
+    again = trainer(tiny(1))
+    again.open()
+    again.load(tmp_path / "kept")
+
+
+def test_a_trainer_declares_what_it_keeps(trainer, tiny):
+    one = trainer(tiny())
+    assert isinstance(one, Resumable)
+    assert isinstance(one, Saves)
+    assert one.state() == TrainerState()

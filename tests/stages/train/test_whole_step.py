@@ -15,7 +15,6 @@ from flax import nnx
 from flow import testing
 from stages.batches.pack import make_batch
 from stages.batches.rows import RowFiller, Rows
-from stages.checkpoint.store import CheckpointStore
 from stages.losses.policy import PolicyLoss
 from stages.losses.supervised import SupervisedLoss
 from stages.losses.tokens import Needs, Tokens
@@ -179,8 +178,8 @@ def test_a_resumed_run_goes_over_its_steps_as_one_that_went_on(train, batches, f
     steps = [batches([2, 1, 1], seed) for seed in range(4)]
     settings = {"num_epochs": 2, "num_minibatches": 3, "schedule": "linear", "decay_steps": 24, "loss": Proximal()}
     straight = train(steps, **settings)
-    train(steps[:2], CheckpointStore(tmp_path), **settings)
-    resumed = train(steps[2:], CheckpointStore(tmp_path), resume=True, **settings)
+    train(steps[:2], until=tmp_path / "kept", **settings)
+    resumed = train(steps[2:], since=tmp_path / "kept", **settings)
     np.testing.assert_array_equal(flat(resumed.published[-1]), flat(straight.published[-1]))
     for name in ("step", "loss", "grad_norm", "learning_rate", "proximal_gap"):
         assert [row[name] for row in resumed.rows] == [row[name] for row in straight.rows[2:]]

@@ -14,7 +14,7 @@ from flax import nnx
 from flow import Context, testing
 from stages.batches.pack import make_batch
 from stages.batches.rows import RowFiller
-from stages.checkpoint.store import CheckpointStore, load_parameters
+from stages.checkpoint.store import load_model
 from stages.losses.policy import PolicyLoss
 from stages.models.config import ModelConfig
 from stages.models.lora import LoraConfig, add_lora
@@ -90,13 +90,12 @@ def running(
     model: Transformer,
     use: Callable[[Engine, Trainer], Awaitable[Any]],
     config: EngineConfig = ENGINE,
-    checkpoints: CheckpointStore | None = None,
     **settings: Any,
 ) -> Any:
     async def main() -> Any:
         async with (
             Engine(model, config) as engine,
-            Trainer(model, PolicyLoss(), TRAINER, checkpoints, **settings) as trainer,
+            Trainer(model, PolicyLoss(), TRAINER, **settings) as trainer,
         ):
             return await use(engine, trainer)
 
@@ -146,7 +145,9 @@ def test_an_engine_without_the_new_adapters_is_far_from_the_trainer():
     assert running(decoder(lora=True), use)["engine_gap_max"] > 1e-3
 
 
-def test_nothing_of_the_frozen_base_is_in_optimizer_or_checkpoint_and_a_run_resumes_from_both(tmp_path: Path):
+def test_nothing_of_the_frozen_base_is_in_optimizer_or_commit_and_a_run_resumes_from_both(
+    tmp_path: Path, keep: Callable[..., None], take_up: Callable[..., None]
+):
     async def use(engine: Engine, trainer: Trainer):
         batch = batch_of(await sampled(engine))
         one_step(trainer, batch)
@@ -155,11 +156,14 @@ def test_nothing_of_the_frozen_base_is_in_optimizer_or_checkpoint_and_a_run_resu
     batch, second, third = running(decoder(lora=True), use)
 
     async def half(engine: Engine, trainer: Trainer):
-        return [one_step(trainer, batch) for _ in range(2)]
+        for _ in range(2):
+            one_step(trainer, batch)
+        keep(trainer, tmp_path / "two")
 
-    running(decoder(lora=True), half, checkpoints=CheckpointStore(tmp_path))
-    saved = Trainer(decoder(lora=True), PolicyLoss(), TRAINER, CheckpointStore(tmp_path), resume=True)
+    running(decoder(lora=True), half)
+    saved = Trainer(decoder(lora=True), PolicyLoss(), TRAINER)
     saved.open()
+    take_up(saved, tmp_path / "two")
     moments = [leaf.size for leaf in jax.tree.leaves(saved._learner.state) if leaf.ndim > 0]
     assert sum(moments) == 2 * sum(leaf.size for leaf in jax.tree.leaves(second.parameters))
     resumed, _ = one_step(saved, batch)
@@ -167,7 +171,7 @@ def test_nothing_of_the_frozen_base_is_in_optimizer_or_checkpoint_and_a_run_resu
         np.testing.assert_array_equal(ours, theirs)
     fresh = decoder(lora=True)
     base = base_of(fresh)
-    assert load_parameters(fresh, tmp_path, 2) == 2
+    load_model(fresh, tmp_path / "two")
     assert bits(nnx.state(fresh, nnx.LoRAParam)).keys() == bits(second.parameters).keys()
     for name, leaf in bits(second.parameters).items():
         np.testing.assert_array_equal(bits(nnx.state(fresh, nnx.LoRAParam))[name], leaf)
@@ -225,24 +229,27 @@ def reference(parameters: Any, batch: Batch) -> np.ndarray:
     return np.array([0.0] + [logprobs[t - 1, rows.ids[0, t]] for t in range(1, 24)])
 
 
-def test_bfloat16_parameters_are_trained_in_float32_and_published_rounded(tmp_path: Path):
+def test_bfloat16_parameters_are_trained_in_float32_and_published_rounded(
+    tmp_path: Path, keep: Callable[..., None], take_up: Callable[..., None]
+):
     """Steps of 1e-4 of numbers near 1, which bfloat16 cannot tell apart, add up; a resumed run has lost none of them."""
 
-    def make(store: CheckpointStore | None, resume: bool = False) -> Trainer:
+    def opened() -> Trainer:
         config = TRAINER.model_copy(update={"learning_rate": 1e-4})
-        return Trainer(decoder(dtype="bfloat16"), PolicyLoss(), config, store, resume=resume)
+        trainer = Trainer(decoder(dtype="bfloat16"), PolicyLoss(), config)
+        trainer.open()
+        return trainer
 
     sample = Sample(np.arange(10, dtype=np.int32), np.full(10, -3.0, np.float32), np.zeros(10, np.int32), "length")
-    batch, trainer = batch_of([sample] * 3), make(CheckpointStore(tmp_path))
-    trainer.open()
+    batch, trainer = batch_of([sample] * 3), opened()
     began = np.asarray(trainer.weights.parameters["final_norm_W"][...], np.float32)
     steps = [np.asarray(one_step(trainer, batch)[0].parameters["final_norm_W"][...]) for _ in range(45)]
-    trainer.close()
+    keep(trainer, tmp_path / "kept")
     assert str(steps[0].dtype) == "bfloat16"
     np.testing.assert_array_equal(steps[0].astype(np.float32), began)
     assert np.abs(steps[-1].astype(np.float32) - began).max() >= 2**-8
-    resumed = make(CheckpointStore(tmp_path), resume=True)
-    resumed.open()
+    resumed = opened()
+    take_up(resumed, tmp_path / "kept")
     for ours, theirs in zip(
         jax.tree.leaves(resumed._learner.parameters), jax.tree.leaves(trainer._learner.parameters), strict=True
     ):

@@ -1,0 +1,42 @@
+"""Options of ``run`` and ``resume``: where a run goes, how it is saved, how it stops. What it does is its settings."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class SavingOptions:
+    """How a run is saved, and how it stops."""
+
+    checkpoint_every: int | None = 5
+    """Steps of a trainer from one commit to the next; None makes none, and the run cannot be resumed. A kill costs at most so
+    many steps of training."""
+    keep: int = 2
+    """Latest commits that are kept."""
+    grace_s: float = 20.0
+    """Seconds from SIGTERM to the end: half of them for what is under way, the rest for the commit."""
+    accept: tuple[str, ...] = ()
+    """Settings that differ from those the run was saved with, and would be refused, such as rl.group-size."""
+
+    def __post_init__(self) -> None:
+        bounds = (("checkpoint-every", self.checkpoint_every, 1), ("keep", self.keep, 1), ("grace-s", self.grace_s, 0))
+        for name, value, least in bounds:
+            if value is not None and value < least:
+                raise ValueError(f"expected at least {least}, got {value}, in --options.{name}; raise it")
+
+    def kept(self) -> dict[str, Any]:
+        """Those that are kept with a run; what is accepted is of one start of it."""
+        return {"checkpoint_every": self.checkpoint_every, "keep": self.keep, "grace_s": self.grace_s}
+
+
+@dataclass(frozen=True)
+class Options(SavingOptions):
+    """Where a run goes, how it is saved, and how it stops."""
+
+    name: str | None = None
+    """Folder of the run under ``folder``; None makes one of the program's name and the time."""
+    folder: Path = Path("runs")
+    """Folder of all runs."""
+    resume: Literal["never", "auto"] = "never"
+    """auto: go on with the run of this name where there is one, else begin it; for schedulers that start a job again."""

@@ -1,0 +1,110 @@
+"""What a run goes on from, and whether it may with the settings and the graph it has now. Reads; changes nothing."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from flow.saving import Difference, differences, newest, outline
+from graphs.changes import Change, of_graph, of_settings, stopping
+from graphs.execution import Prepared
+from graphs.options import SavingOptions
+from graphs.program import Program
+from graphs.progress import BEGINNING, Start, read_progress
+
+
+def check_saves(run: Path, saved: dict[str, Any]) -> None:
+    """Refuse a run that was not saved, or that nothing can make again.
+
+    Args:
+        run: its folder.
+        saved: its ``config.json``.
+
+    Raises:
+        LookupError: saying which.
+    """
+    if saved.get("made_by") is None:
+        raise LookupError(
+            f"expected a run of headrace run, got one of '{saved['program']}', in '{run}'; what code of your own began, or "
+            "headrace eval, is begun anew"
+        )
+    if saved["options"]["checkpoint_every"] is None:
+        raise LookupError(
+            f"expected a run with commits, got one with --options.checkpoint-every none, in '{run}'; begin a new one, with "
+            "--options.checkpoint-every 5"
+        )
+
+
+def find_start(run: Path) -> Start:
+    """The newest whole commit of a run, or its beginning where there is none yet.
+
+    Raises:
+        CannotResume: there are commits, and none of them is whole, or it is of something else.
+    """
+    commit = newest(run / "checkpoints")
+    return BEGINNING if commit is None else Start(commit, read_progress(commit))
+
+
+def with_changes(start: Start, saved: dict[str, Any], program: Program, plans: Prepared, options: SavingOptions) -> Start:
+    """What was changed since a run was saved, all of it accepted.
+
+    Args:
+        start: what it goes on from.
+        saved: its ``config.json``.
+        program: as it is now.
+        plans: its graphs.
+        options: as they are now.
+
+    Raises:
+        ValueError: something was changed that the run cannot go on with; all of it is told.
+    """
+    if saved["made_by"] != program.made_by:
+        raise ValueError(
+            f"expected the program that the run was begun with, {saved['made_by']}, got {program.made_by}; choose another "
+            "--options.name"
+        )
+    now = {} if program.config is None else program.config.model_dump(mode="json")
+    over = () if start.progress is None else start.progress.over
+    found = of_settings(saved["config"] or {}, now, options.accept, over)
+    found += _of_phases(start, program)
+    if start.in_graph is not None and not stopping(found):
+        found += _of_graph(start, plans, found)
+    if refused := stopping(found):
+        told = "".join(f"\n  {change}" for change in found)
+        names = " ".join(change.path for change in refused if change.verdict == "refused")
+        accept = f"accept what is refused with --options.accept {names}, " if names else ""
+        raise ValueError(
+            f"expected what the run was saved with, got other settings:{told}\nleave them as they were, {accept}or begin a new "
+            "run"
+        )
+    kept = [
+        Change(f"options.{name}", saved["options"][name], value, "accepted", "how the run is saved")
+        for name, value in options.kept().items()
+        if saved["options"][name] != value
+    ]
+    return replace(start, changes=[*found, *kept])
+
+
+def _of_phases(start: Start, program: Program) -> Sequence[Change]:
+    before = () if start.progress is None else start.progress.phases
+    now = tuple(phase.name for phase in program.phases)
+    if not before or before == now:
+        return ()
+    return [Change("phases", " ".join(before), " ".join(now), "impossible", "what was saved is of the phases as they were")]
+
+
+def _of_graph(start: Start, plans: Prepared, settings: Sequence[Change]) -> Sequence[Change]:
+    commit, progress = start.in_graph, start.progress
+    assert commit is not None
+    assert progress is not None
+    found = differences(commit.manifest.graph or {}, outline(plans[start.phase][1]))
+    return [*of_graph(found, settings), *_of_steps(found, progress.step)]
+
+
+def _of_steps(found: Sequence[Difference], taken: int) -> Sequence[Change]:
+    """Fewer steps than were taken, or as many: the graph would wait for ever, or had ended otherwise."""
+    return [
+        Change(one.path, one.before, one.now, "impossible", f"{taken} are taken already: let it take more, or begin a new run")
+        for one in found
+        if one.path.endswith(".steps") and one.verdict == "accept" and one.now is not None and one.now <= taken
+    ]

@@ -1,0 +1,126 @@
+"""``headrace run`` and ``headrace resume``: from the arguments to what is left to do. Running itself is in ``execute``.
+
+Exit status of both: 0 completed, 130 suspended by an interrupt or SIGTERM, 1 failed or stopped by its settings, 2 refused.
+"""
+
+import asyncio
+import datetime
+import itertools
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from flow.saving import complete
+from graphs.command_line import Work, read_again, read_program, tell, warn
+from graphs.execute import execute, prepare
+from graphs.execution import Prepared
+from graphs.options import SavingOptions
+from graphs.program import Program
+from graphs.progress import BEGINNING, Start
+from graphs.resuming import check_saves, find_start, with_changes
+from graphs.run_folder import RunFolder
+from graphs.saved import saved_config
+from graphs.view import View
+
+_SCORES = (("heldout_before", "before"), ("heldout_after", "after"), ("heldout", "now"))
+SUSPENDED = 130
+"""Exit status of a run that can be gone on with."""
+
+
+def run(arguments: list[str]) -> Work | None:
+    """Begin a run, or go on with it where that is wanted and it is there.
+
+    Raises:
+        ValueError, LookupError, OSError: what the user can mend.
+    """
+    program, options = read_program("run", arguments)
+    name = options.name or unused(options.folder, program.name)
+    if Path(name).name != name:
+        raise ValueError(f"expected the name of a folder, got '{name}', in --options.name; choose where with --options.folder")
+    path = options.folder / name
+    if options.resume == "auto":
+        if options.name is None:
+            raise ValueError(
+                "expected --options.name with --options.resume auto, got none; name the run to go on with, or begin"
+            )
+        if (path / "config.json").exists():
+            return _going_on(path, saved_config(path), program, options)
+    return executed(program, RunFolder(path, resume=options.resume == "auto" and path.exists()), options)
+
+
+def resume(arguments: list[str]) -> Work | None:
+    """Go on with a run; gives ``None`` where nothing is left to do.
+
+    Raises:
+        ValueError, LookupError, OSError: what the user can mend.
+    """
+    path, *rest = arguments
+    saved = saved_config(Path(path))
+    check_saves(Path(path), saved)
+    program, options = read_again(path, saved, rest)
+    return _going_on(Path(path), saved, program, options)
+
+
+def _going_on(path: Path, saved: dict[str, Any], program: Program, options: SavingOptions) -> Work | None:
+    check_saves(path, saved)
+    folder = RunFolder(path, resume=True)
+    try:
+        start = find_start(path)
+        if start.progress is not None and start.progress.completed:
+            folder.close()
+            tell(f"{path}: completed, nothing is left to do; summary: {folder.path / 'summary.json'}")
+            return None
+        plans = prepare(program, folder)
+        start = with_changes(start, saved, program, plans, options)
+    except BaseException:
+        folder.close()
+        raise
+    where = f"after commit {start.commit.number}" if start.commit is not None else "at its beginning: no commit was made yet"
+    tell(f"going on with {path} {where}")
+    if start.changes:
+        tell("changed since it was saved:\n" + "\n".join(f"  {change}" for change in start.changes))
+    return _work(program, plans, folder, options, start)
+
+
+def executed(program: Program, folder: RunFolder, options: SavingOptions) -> Work:
+    """Prove a program that begins, and give what runs it."""
+    plans = prepare(program, folder)
+    return _work(program, plans, folder, options, BEGINNING)
+
+
+def _work(program: Program, plans: Prepared, folder: RunFolder, options: SavingOptions, start: Start) -> Work:
+    warn(program, plans)
+
+    def work() -> None:
+        suspended = False
+        try:
+            summary = asyncio.run(execute(program, plans, folder, View(Console()), options=options, start=start))
+            tell(f"summary: {folder.path / 'summary.json'}")
+            scores = [f"{summary[key]:.3f} {label}" for key, label in _SCORES if summary.get(key) is not None]
+            if scores:
+                tell(f"held-out success: {', '.join(scores)}")
+            suspended = summary["status"] != "completed"
+        except asyncio.CancelledError:
+            suspended = True
+        except Exception:
+            _tell_how_to_go_on(folder.path)
+            raise
+        if suspended:
+            _tell_how_to_go_on(folder.path)
+            raise SystemExit(SUSPENDED)
+
+    return work
+
+
+def _tell_how_to_go_on(path: Path) -> None:
+    if complete(path / "checkpoints"):
+        here = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+        tell(f"go on with: headrace resume {here}")
+
+
+def unused(folder: Path, what: str) -> str:
+    """A name made of the time, which nothing in the folder has yet."""
+    stamped = f"{what}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    names = itertools.chain([stamped], (f"{stamped}-{number}" for number in itertools.count(2)))
+    return next(name for name in names if not (folder / name).exists())
