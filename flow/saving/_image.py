@@ -21,6 +21,8 @@ from .._core.moment import EdgeMoment, GroupsMoment, Moment
 from .._errors import CannotResume, NotResumable
 from .._spec import Spec
 from .._types import hints_of
+from ._commit import Commit
+from ._declared import Resumable
 
 _LENGTH = 8
 
@@ -205,6 +207,33 @@ def read_moment(content: bytes, ports: Ports) -> tuple[Moment, dict[str, bytes]]
             "resume with the graph that was saved, or from an older commit"
         ) from error
     return moment, frame.states
+
+
+def read_state(commit: Commit, name: str, one: Resumable, hooks: Hooks = PLAIN) -> Any:
+    """Read one state of a commit, for whoever wants nothing else of its moment.
+
+    Args:
+        commit: of a graph.
+        name: of the node, or ``beside `` and the name of what stood beside the graph.
+        one: declares states of this type.
+        hooks: for what msgpack has no type for.
+
+    Raises:
+        CannotResume: there is none of this name, or one of another type.
+    """
+    place = f"{commit.folder}: {name}"
+
+    def refuse(expected: str, got: str, remedy: str) -> NotResumable:
+        return NotResumable(place, expected, got, remedy)
+
+    try:
+        frame = msgspec.msgpack.decode(next(_parts(commit.read_moment())), type=_Frame)
+        return Codec(hints_of(one.state)[1], refuse, hooks).decode(frame.states[name])
+    except (msgspec.DecodeError, KeyError, ValueError, StopIteration, NotResumable) as error:
+        raise CannotResume(
+            f"{place}: expected a state of this, got none, or another ({type(error).__name__}: {error}); "
+            "read it with what saved it"
+        ) from error
 
 
 def _items(moment: Moment, ports: Ports) -> Iterator[tuple[Item, Codec]]:
