@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from flax import nnx
 
@@ -76,6 +77,8 @@ def load_arrays(folder: Path, like: Any) -> Any:
             )
         target: Arrays = {name: ocp.utils.to_shape_dtype_struct(leaf) for name, leaf in wanted.items()}
         arrays = orbax.restore(folder, args=ocp.args.StandardRestore(target))
+    # Of a model that is only described nobody knows yet where its arrays go, and Orbax gives NumPy's.
+    arrays = {name: jnp.asarray(array) for name, array in arrays.items()}
     return from_named(jax.eval_shape(lambda tree: tree, like), arrays)
 
 
