@@ -21,10 +21,11 @@ from ._errors import BuildError, CannotResume, CommitFailed
 from ._workers.hands import Crew, Hands
 from .saving._commit import Commit
 from .saving._commits import Draft
-from .saving._declared import Resumable, Saves, is_sequence
+from .saving._declared import Digested, Resumable, Saves, is_sequence
 from .saving._image import Ports, blocks, read_moment
 from .saving._outline import differences, outline
 from .saving._points import reach
+from .saving._records import Digest
 from .saving._saving import Saving
 
 _LOG = logging.getLogger("headrace")
@@ -155,9 +156,17 @@ class Keeping:
         node = hands.node
         steps, collect = node.meter.steps, node.spec.collect
         assert collect is not None
-        if node.spec.name not in self._triggers or (steps % self._commits.every and steps != collect.steps):
+        await self._digest(hands)
+        if hands.cancelled or node.spec.name not in self._triggers or (steps % self._commits.every and steps != collect.steps):
             return
         await self._commit(hands.call)
+
+    async def _digest(self, hands: Hands) -> None:
+        """Note what a sink is like after its step, where all is recorded."""
+        journal, name, stage = self._saving.journal, hands.node.spec.name, hands.node.spec.stage
+        if journal is not None and journal.record and isinstance(stage, Digested):
+            digest: str = await hands.call(stage.digest)
+            journal.append(Digest(self._spec.name, name, hands.node.meter.steps, digest))
 
     async def end(self, *, suspended: bool) -> None:
         """The workers are gone without an error, the stages still open: commit what no commit holds yet.

@@ -1,4 +1,4 @@
-"""The command line: ``headrace init | try | run | resume | check | draw | eval | chat | export | replay-batch | revoke``.
+"""The command line: ``headrace COMMAND``; ``USAGE`` lists the commands.
 
 Exit status 2 for anything the user can mend before work starts.
 """
@@ -24,7 +24,7 @@ from flow import BuildError, FlowError
 from flow.saving import CannotResume
 from graphs.catalogue import CATALOGUE
 from graphs.chat import ChatConfig, find_speaker, hold_chat
-from graphs.command_line import Work, parsed, read_program, tell, warn
+from graphs.command_line import Work, parsed, read_again, read_program, tell, warn
 from graphs.compiled import keep_compiled
 from graphs.execute import check_parts
 from graphs.export import ExportOptions, loading_line, prepare_export
@@ -32,7 +32,8 @@ from graphs.interrupts import Interrupted
 from graphs.memory import check_memory, device_budget
 from graphs.options import SavingOptions
 from graphs.program import Program
-from graphs.replay import prepare_replay
+from graphs.replay import ReplayOptions, prepare_replay, replay
+from graphs.replay_batch import prepare_repeat
 from graphs.run_folder import RunFolder
 from graphs.running import SUSPENDED, executed, resume, run, unused
 from graphs.saved import evaluation_of, saved_config, saved_entry
@@ -57,6 +58,7 @@ USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a t
   headrace eval RUN [--section.field value ...]     evaluate the weights a run saved
   headrace chat MODEL [--temperature value ...]     talk with a model, or with what a run learned
   headrace export RUN [--out FOLDER]                write what a run learned as a Hugging Face folder
+  headrace replay RUN [--to-step N] [--dump-batch N] train again what a run recorded, and compare it step by step
   headrace replay-batch FILE                        repeat the gradient of a bad step, RUN/bad-steps/step-..., and say where it
                                                     went wrong
   headrace revoke RUN NAME                          take a credential back from a run's tools, at once
@@ -83,7 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "eval": _eval,
         "chat": _chat,
         "export": _export,
-        "replay-batch": _replay,
+        "replay": _replay,
+        "replay-batch": _repeat,
         "revoke": _revoke,
     }
     command = commands.get(given[0])
@@ -228,9 +231,22 @@ def _export(arguments: list[str]) -> Work:
 
 
 def _replay(arguments: list[str]) -> Work:
+    run, *rest = arguments
+    wanted = read_settings(ReplayOptions, rest, f"headrace replay {run}")
+    program, _ = read_again(run, saved_config(Path(run)), [])
+    plan = prepare_replay(Path(run), program, wanted)
+
+    def work() -> None:
+        if not replay(plan, tell):
+            raise SystemExit(1)
+
+    return work
+
+
+def _repeat(arguments: list[str]) -> Work:
     if len(arguments) != 1:
         raise ValueError(f"expected one bad step; got {' '.join(arguments)}; headrace replay-batch RUN/bad-steps/step-000012")
-    repeat = prepare_replay(Path(arguments[0]))
+    repeat = prepare_repeat(Path(arguments[0]))
     return lambda: tell(repeat())
 
 

@@ -66,6 +66,8 @@ class Phase:
         result: read after it ran; goes into the summary.
         training: its trainer; ``None`` where nothing is trained.
         report: read however it ended; goes into the summary.
+        recorded: settings of reinforcement learning, whose steps can be trained again from what a run recorded; ``None`` where
+            they are the same whenever they are run.
         starts_over: whether it begins again where the run is resumed in the middle of it, as what cannot be saved does.
     """
 
@@ -80,6 +82,7 @@ class Phase:
     result: Callable[[], Mapping[str, Any]] = field(default=dict[str, Any])
     training: Training | None = None
     report: Callable[[], Mapping[str, Any]] = field(default=dict[str, Any])
+    recorded: RlConfig | None = None
     starts_over: bool = False
 
 
@@ -150,7 +153,7 @@ def training(config: RlConfig, parts: Parts, *, shuffled: bool = False) -> Phase
     trained = Training(config.trainer, config.loss, config.sampling.temperature, scoring_of(config, parts))
     return Phase(
         "rl", title, make, total=config.steps, main=True, check=check, warnings=warnings, training=trained,
-        report=lambda: {"gate": gates[0].report()},
+        report=lambda: {"gate": gates[0].report()}, recorded=config,
     )  # fmt: skip
 
 

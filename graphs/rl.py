@@ -7,8 +7,9 @@ prompts >> members >> episodes >> groups >> rewards >> (models that are asked) >
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from flow import Collect, Freshness, Graph, Inline, Retry, Threads
+from flow import Collect, Freshness, Graph, Inline, Node, Retry, Threads
 from graphs.engine_pools import engine_pools
 from graphs.heldout import add_heldout, gated, pinned_evaluation
 from graphs.parts import Parts
@@ -19,13 +20,15 @@ from stages.advantages.stage import Advantages
 from stages.agents.agent import sessions_of
 from stages.batches.stage import Pack, PackConfig
 from stages.episodes import Episodes
-from stages.records import Weights
+from stages.records import Batch, Group, Weights
 from stages.rewards.functions import Function
 from stages.rewards.overlong import SoftOverlong
 from stages.tasks.source import Tasks
 from stages.tasks.tables import stretches_of
 from stages.train.bad_steps import bad_steps_of
 from stages.train.gate import Gate
+from stages.train.gated import Gated
+from stages.train.retraced import Retraced
 from stages.train.trainer import Trainer
 
 
@@ -42,11 +45,7 @@ def rl(config: RlConfig, parts: Parts, folder: Path | None = None, gate: Gate | 
     pools, asked = engine_pools(parts.engine.config, sessions_of(parts.agent)), scoring_of(config, parts)
     graph = Graph("rl", pools=with_tool_pools(pools.sizes, config, parts.tools, "rl"), rates=config.rates)
     episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, config.sampling, config.limits, pools.turn)
-    learner = Trainer(
-        asked.model, config.loss, config.trainer, bad_steps_of(folder, config.trainer), temperature=config.sampling.temperature,
-        whiten=config.advantages.whiten, follow=asked.follow,
-    )  # fmt: skip
-    learner = gated(learner, gate or Gate(config.gate), parts.model, folder)
+    learner = learner_of(config, parts, asked, folder, gate or Gate(config.gate))
     pinned = pinned_evaluation(config.heldout, parts, asked.load(parts.engine.load), config.steps, learner)
     weights = graph.latest("weights", Weights, load=pinned.swap)
 
@@ -55,19 +54,44 @@ def rl(config: RlConfig, parts: Parts, folder: Path | None = None, gate: Gate | 
     episodes = graph.stage("episodes", episode, workers=config.max_concurrency, needs=pools.episode, reads=weights)
     groups = graph.group("groups", episodes, missing=Retry(config.member_retries, then="drop"))
     rewards = graph.stage("rewards", parts.rewards(**penalty_of(config)))
+
+    prompts >> members >> episodes >> groups >> rewards
+    trainer = learning(graph, config, asked.after(graph, rewards), learner)
+    freshness = Freshness(config.max_lag, config.late)
+    graph.feedback(trainer, weights, initial=lambda: learner.weights, freshness=freshness)
+    add_heldout(graph, config, parts, pinned, learner, weights, pools)
+    return graph
+
+
+def learner_of(config: RlConfig, parts: Parts, asked: Scoring, folder: Path | None, gate: Gate) -> Gated:
+    """The trainer behind its gate. Arguments as those of ``rl``, and the models that are asked."""
+    trainer = Trainer(
+        asked.model, config.loss, config.trainer, bad_steps_of(folder, config.trainer), temperature=config.sampling.temperature,
+        whiten=config.advantages.whiten, follow=asked.follow,
+    )  # fmt: skip
+    return gated(trainer, gate, parts.model, folder)
+
+
+def learning(graph: Graph, config: RlConfig, scored: Node[Any, Group], learner: Gated | Retraced) -> Node[Batch, Any]:
+    """Declare what is behind the scored groups, of training and of its replay alike.
+
+    Args:
+        graph: gets the nodes.
+        config: see ``RlConfig``.
+        scored: gives groups with all that advantages and loss read.
+        learner: trains.
+
+    Returns:
+        The sink.
+    """
     # Advantages of a critic run compiled code, whose first call takes seconds.
     apart = Threads() if config.advantages.needs_critic else Inline()
     advantages = graph.stage("advantages", Advantages(config.advantages), placement=apart)
     batches = graph.stage("batches", Pack(PackConfig(row_length=config.trainer.row_length), config.packed_needs))
     collect = Collect(config.groups_per_step, steps=config.steps)
     trainer = graph.sink("trainer", learner, collect=collect, placement=Threads())
-
-    prompts >> members >> episodes >> groups >> rewards
-    asked.after(graph, rewards) >> advantages >> batches >> trainer
-    freshness = Freshness(config.max_lag, config.late)
-    graph.feedback(trainer, weights, initial=lambda: learner.weights, freshness=freshness)
-    add_heldout(graph, config, parts, pinned, learner, weights, pools)
-    return graph
+    scored >> advantages >> batches >> trainer
+    return trainer
 
 
 def penalty_of(config: RlConfig) -> Mapping[str, tuple[Function, float]]:

@@ -1,18 +1,19 @@
 """Exact resume: commits of a run on the disk, and what may declare a state that goes into them.
 
 ``_declared`` says what a stage can give, ``_image`` writes a moment of the graph, ``_commits`` brings folders onto the disk and
-``_commit`` reads them, ``_outline`` compares graphs, ``_journal`` and ``_records`` hold what was finished in between, ``_saving`` is how a run is told of all
-this. The run's own part is ``flow/_keeping.py``.
+``_commit`` reads them, ``_outline`` compares graphs, ``_journal`` and ``_records`` hold what was finished in between, ``_saving``
+is how a run is told of all this. The run's own part is ``flow/_keeping.py``.
 """
 
 from .._codec import Hooks
 from .._errors import CannotResume, CommitFailed, NotResumable
 from ._commit import Commit, Manifest, complete, newest
 from ._commits import Commits, Draft, link_tree
-from ._declared import Resumable, Saves
+from ._declared import Digested, Resumable, Saves
+from ._image import read_state
 from ._journal import Journal, read_journal
 from ._outline import Difference, differences, outline
-from ._records import Begun, Cut, Forgiven, Made, Opened, Record, Step
+from ._records import Begun, Cut, Digest, Forgiven, Made, Opened, Record, Step
 from ._saving import Saving
 
 __all__ = [
@@ -23,6 +24,8 @@ __all__ = [
     "Commits",
     "Cut",
     "Difference",
+    "Digest",
+    "Digested",
     "Draft",
     "Forgiven",
     "Hooks",
@@ -42,4 +45,5 @@ __all__ = [
     "newest",
     "outline",
     "read_journal",
+    "read_state",
 ]

@@ -68,6 +68,18 @@ class Saves(Protocol):
         ...
 
 
+@runtime_checkable
+class Digested(Protocol):
+    """A sink that takes steps and can say in a few characters what it is like, so that a replay of a run can be compared."""
+
+    def digest(self) -> str:
+        """Give what stands for all bits that a step may change. Called where its code runs, right after a step.
+
+        Only where a run records all that it does, so it may take as long as a small part of a step.
+        """
+        ...
+
+
 def check_resumable(source: Any, where: str) -> None:
     """Refuse a source that does not say where it is.
 

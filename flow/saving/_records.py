@@ -16,8 +16,8 @@ ItemPath: TypeAlias = tuple[int, ...]
 Key: TypeAlias = tuple[str, str, ItemPath, int]
 """(graph, node, path, retry): what an attempt is at."""
 Outcome: TypeAlias = Literal["plain", "failed", "many", "filtered", "dropped", "retried"]
-"""``plain``: one value. ``failed``: one value that is marked. ``many``: any number. ``filtered``: none, on purpose. ``dropped``:
-none, given up for an error. ``retried``: none, an error after which the item is tried again."""
+"""``plain``: one value. ``failed``: one value that is marked. ``many``: any number. ``filtered``: none, on purpose.
+``dropped``: none, given up for an error. ``retried``: none, an error after which the item is tried again."""
 
 MAGIC = b"journal1"
 _HEAD = struct.Struct("<II")
@@ -122,13 +122,29 @@ class Step(msgspec.Struct, frozen=True, array_like=True, tag=4):
     items: tuple[tuple[ItemPath, int, int | None], ...]
 
 
+class Digest(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """What a sink was like after a step, see ``Digested``. Only where all is recorded.
+
+    Attributes:
+        graph: name of the graph.
+        sink: name of the sink.
+        number: of the step, from 1.
+        digest: as the sink gave it.
+    """
+
+    graph: str
+    sink: str
+    number: int
+    digest: str
+
+
 class Forgiven(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """A graph ended in an error: failures before this are tried again by whoever goes on, since their cause may be gone."""
 
     graph: str
 
 
-Record: TypeAlias = Opened | Cut | Begun | Made | Step | Forgiven
+Record: TypeAlias = Opened | Cut | Begun | Made | Step | Digest | Forgiven
 _decode = msgspec.msgpack.Decoder(Record).decode
 _encode = msgspec.msgpack.Encoder().encode
 

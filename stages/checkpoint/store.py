@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from flax import nnx
 
@@ -76,9 +75,8 @@ def load_arrays(folder: Path, like: Any) -> Any:
                 "build the model with the config it was saved with"
             )
         target: Arrays = {name: ocp.utils.to_shape_dtype_struct(leaf) for name, leaf in wanted.items()}
-        arrays = orbax.restore(folder, args=ocp.args.StandardRestore(target))
-    # Of a model that is only described nobody knows yet where its arrays go, and Orbax gives NumPy's.
-    arrays = {name: jnp.asarray(array) for name, array in arrays.items()}
+        # Without a place to go to, Orbax gives arrays of NumPy.
+        arrays = jax.tree.map(jax.numpy.asarray, orbax.restore(folder, args=ocp.args.StandardRestore(target)))
     return from_named(jax.eval_shape(lambda tree: tree, like), arrays)
 
 

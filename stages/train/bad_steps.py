@@ -94,9 +94,9 @@ class BadSteps:
         folder = self.folder / (f"{name}-{same + 1}" if same else name)
         folder.mkdir(parents=True)
         with (folder / ROWS).open("wb") as file:
-            np.savez(file, **_named_arrays(minibatch.rows))  # pyright: ignore[reportArgumentType]
+            np.savez(file, **named_arrays(minibatch.rows))  # pyright: ignore[reportArgumentType]
         save_arrays(folder.absolute() / WEIGHTS / PARAMETERS, weights)()
-        facts = msgspec.structs.replace(facts, segments=_segments(minibatch))
+        facts = msgspec.structs.replace(facts, segments=places_of(minibatch))
         (folder / FACTS).write_bytes(msgspec.json.format(msgspec.json.encode(facts), indent=2))
         return folder
 
@@ -197,7 +197,8 @@ def same_bits(first: float, second: float) -> bool:
     return first == second or (math.isnan(first) and math.isnan(second))
 
 
-def _named_arrays(rows: Sequence[Rows]) -> Mapping[str, np.ndarray]:
+def named_arrays(rows: Sequence[Rows]) -> Mapping[str, np.ndarray]:
+    """The arrays of micro-batches, each as its number and its name: ``0.ids``."""
     return {
         f"{at}.{field}": array
         for at, block in enumerate(rows)
@@ -206,7 +207,7 @@ def _named_arrays(rows: Sequence[Rows]) -> Mapping[str, np.ndarray]:
     }
 
 
-def _segments(minibatch: Minibatch) -> list[tuple[int, int, int, str]]:
+def places_of(minibatch: Minibatch) -> list[tuple[int, int, int, str]]:
     """Where each segment lies, found again by what is in it: rows do not say whose they are."""
     names: dict[bytes, list[str]] = {}
     for segment in (segment for batch in minibatch.batches for segment in batch.segments):

@@ -19,6 +19,7 @@ from stages.checkpoint.best import BestWeights
 from stages.checkpoint.store import BEST
 from stages.records import Batch, Weights
 from stages.train.gate import Gate, GateState
+from stages.train.metrics import StepRow
 from stages.train.trainer import Trainer, TrainerState
 
 
@@ -65,6 +66,20 @@ class Gated:
         """See ``Trainer.weights``."""
         return self._trainer.weights
 
+    @property
+    def step(self) -> int:
+        """See ``Trainer.step``."""
+        return self._trainer.step
+
+    @property
+    def last_row(self) -> StepRow | None:
+        """See ``Trainer.last_row``."""
+        return self._trainer.last_row
+
+    def digest(self) -> str:
+        """See ``Trainer.digest``."""
+        return self._trainer.digest()
+
     def advice(self, freshness: Freshness | None) -> Iterable[str]:
         """See ``Trainer.advice``."""
         return self._trainer.advice(freshness)
@@ -80,8 +95,8 @@ class Gated:
             GateClosed: the step broke a tolerance, and the gate stops runs.
         """
         weights = self._trainer.finish(context)
-        assert self._trainer.last_row is not None
-        self.gate.see_step(self._trainer.last_row)
+        assert self.last_row is not None
+        self.gate.see_step(self.last_row)
         return weights
 
     async def see_heldout(self, weights: Weights, row: Mapping[str, Any]) -> None:

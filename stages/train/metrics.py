@@ -45,6 +45,11 @@ class Updated:
     reason: Reason | None
 
 
+def of_the_machine(name: str) -> bool:
+    """Whether a figure of a row is one of the clock or of the machine, which no two runs share, and not of what was trained."""
+    return name.endswith(("_s", "_s_mean", "_per_second")) or name in ("time", "compilations", "temporary_bytes")
+
+
 class StepMeter:
     """What arrived since the last step, and what came of it. Its size is bounded by the step's groups and updates."""
 

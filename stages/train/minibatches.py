@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stages.batches.rows import Rows
+from stages.batches.rows import RowFiller, Rows
+from stages.losses.tokens import Loss
 from stages.records import Batch
+from stages.train.config import TrainerConfig
+from stages.train.whitening import whitened, without_silent
 
 
 @dataclass
@@ -34,6 +37,27 @@ class Minibatch:
     def divisor(self) -> float:
         """What its summed loss is divided by; 0 where there is no target, which leaves nothing to divide."""
         return sum(batch.divisor for batch in self.batches) if self.num_targets else 0.0
+
+
+def of_step(batches: Sequence[Batch], config: TrainerConfig, loss: Loss, *, whiten: bool) -> list[Minibatch]:
+    """What the updates of a step are made from, packed. Of a step that streams: its one minibatch, as it grew.
+
+    Args:
+        batches: of the step, in birth order.
+        config: of the trainer.
+        loss: of the trainer.
+        whiten: whether advantages are whitened over the step.
+    """
+    chosen = whitened(batches) if whiten else list(batches)
+    if whiten and not loss.needs.silent:
+        chosen = without_silent(chosen)
+    return [_packed(part, config, loss) for part in cut(chosen, config.num_minibatches)]
+
+
+def _packed(batches: list[Batch], config: TrainerConfig, loss: Loss) -> Minibatch:
+    filler = RowFiller(config.shapes, loss.needs.arrays)
+    rows = [block for batch in batches for block in filler.add(batch.units)]
+    return Minibatch(batches, rows + filler.flush())
 
 
 def cut(batches: Sequence[Batch], num_minibatches: int) -> list[list[Batch]]:

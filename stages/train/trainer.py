@@ -31,6 +31,7 @@ from stages.records import Batch, Weights
 from stages.train.advice import advice
 from stages.train.bad_steps import BadSteps, bad_step_error, describe
 from stages.train.config import TrainerConfig
+from stages.train.digest import digest_of
 from stages.train.following import FollowConfig, Following
 from stages.train.learner import Learner
 from stages.train.metrics import (
@@ -41,11 +42,10 @@ from stages.train.metrics import (
     step_metrics,
     warning,
 )
-from stages.train.minibatches import Minibatch, cut, order
+from stages.train.minibatches import Minibatch, of_step, order
 from stages.train.norms import bound, known, no_norms, window, with_norm
 from stages.train.optimizer import learning_rate
 from stages.train.programs import scores_first
-from stages.train.whitening import whitened, without_silent
 
 NO_VERSION = -2
 """That no token has: after the first update of a step no token was sampled by the parameters as they are."""
@@ -201,6 +201,10 @@ class Trainer:
         policy, critic = parted(self._model, self._learner.published)
         return Weights(policy, critic, None if self._following is None else self._following.published)
 
+    def digest(self) -> str:
+        """Stands for all bits of what is trained, in float32; see ``digest_of`` for what it costs."""
+        return digest_of(self._learner.parameters)
+
     def add(self, batch: Batch, context: Context) -> None:
         """Take in one batch, and the gradient of each micro-batch that is now full, where the step streams.
 
@@ -259,9 +263,8 @@ class Trainer:
             self._take_gradient(rows, self._step, context)
 
     def _train_held(self, context: Context) -> None:
-        batches = self._whitened() if self._whiten else self._arrived.batches
-        self._meter.trains(batches)
-        parts = [self._packed(part) for part in cut(batches, self._config.num_minibatches)]
+        parts = of_step(self._arrived.batches, self._config, self._loss, whiten=self._whiten)
+        self._meter.trains([batch for part in parts for batch in part.batches])
         if scores_first(self._config, self._loss):
             self._score(parts, context)
         version = self._step
@@ -271,15 +274,6 @@ class Trainer:
                     self._take_gradient(rows, version, context)
                 self._update(number, parts[number], version, context)
                 version = NO_VERSION
-
-    def _whitened(self) -> list[Batch]:
-        batches = whitened(self._arrived.batches)
-        return batches if self._loss.needs.silent else without_silent(batches)
-
-    def _packed(self, batches: list[Batch]) -> Minibatch:
-        filler = self._new_filler()
-        rows = [block for batch in batches for block in filler.add(batch.units)]
-        return Minibatch(batches, rows + filler.flush())
 
     def _score(self, parts: Sequence[Minibatch], context: Context) -> None:
         """Give all rows of a step the log-probabilities of its first parameters: what every pass compares with."""

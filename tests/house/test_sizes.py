@@ -14,6 +14,7 @@ INFRASTRUCTURE = {
     "cli.py",
     "command_line.py",
     "engine_trace.py",
+    "equal.py",
     "execute.py",
     "execution.py",
     "export.py",
