@@ -7,7 +7,7 @@ thing with it, which may be accepted by name, and *impossible* where what was sa
 import fnmatch
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from flow.saving import Difference
 
@@ -83,10 +83,10 @@ def of_settings(
     Raises:
         ValueError: something is accepted by name that is no difference.
     """
-    old, new = dict(_leaves(before)), dict(_leaves(now))
-    paths = [path for path in dict.fromkeys([*new, *old]) if old.get(path) != new.get(path)]
+    apart = list(_apart(before, now))
+    paths = [path for path, _, _ in apart]
     names = {name.replace("-", "_").removeprefix("__") for name in accepted}
-    found = [_setting(path, old.get(path), new.get(path), path in names, over) for path in paths]
+    found = [_setting(path, old, new, path in names, over) for path, old, new in apart]
     if unknown := sorted(names - set(paths)):
         raise ValueError(
             f"expected settings that differ from those the run was saved with, got {', '.join(unknown)}, in --options.accept; "
@@ -114,15 +114,12 @@ def _of_graph(one: Difference) -> tuple[Verdict, str]:
 
 def of_versions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
     """What a run depends on beside its settings: hashes must be the same, versions and machines may differ."""
-    old, new = dict(_leaves(before)), dict(_leaves(now))
     changes = []
-    for path in dict.fromkeys([*new, *old]):
-        if old.get(path) == new.get(path):
-            continue
+    for path, old, new in _apart(before, now):
         hashed = path in ("model", "tokenizer", "template")
         verdict: Verdict = "impossible" if hashed else "accepted"
         why = "what was saved was made with it" if hashed else "the last bits of numbers may differ"
-        changes.append(Change(path, old.get(path), new.get(path), verdict, why))
+        changes.append(Change(path, old, new, verdict, why))
     return changes
 
 
@@ -140,14 +137,14 @@ def _setting(path: str, before: Any, now: Any, named: bool, over: Collection[str
     return Change(path, before, now, "accepted", "by name") if named else Change(path, before, now, "refused", ANOTHER_RUN)
 
 
-def _leaves(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Paths and values; a section that is empty, or is not there, is a value."""
-    for name, value in settings.items():
-        path = f"{above}{name}"
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{path}.")
-        else:
-            yield path, value
+def _apart(before: Mapping[str, Any], now: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Path, before and now of each difference; a section that is on one side only is one."""
+    for name in dict.fromkeys([*now, *before]):
+        old, new = before.get(name), now.get(name)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            yield from _apart(cast("Mapping[str, Any]", old), cast("Mapping[str, Any]", new), f"{above}{name}.")
+        elif old != new:
+            yield f"{above}{name}", old, new
 
 
 def _shown(value: Any) -> str:

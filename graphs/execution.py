@@ -156,7 +156,7 @@ class Execution:
                 self._number += 1
                 self._before = msgspec.structs.replace(self._before, phase_s=0.0, lag_max_ms=0.0)
                 self._over = {name: value for name, value in self._summary.items() if name not in _OF_ONE_START}
-                await commits.between(self._trained)
+                await commits.between(self._trained, same=phase.training is None)
         return "completed"
 
     async def _open(self, stack: contextlib.AsyncExitStack, recorder: PerfettoWriter) -> None:
@@ -193,7 +193,7 @@ class Execution:
             if phase.main or len(self._names) == 1:
                 self._summary |= of_phase(self._program, so_far, self._folder, spent, lag) | phase.report()
         if outcome.status == "completed":
-            self._summary |= phase.result()
+            self._summary |= msgspec.to_builtins(phase.result(), str_keys=True)
         self._view.finished(phase, outcome, self._summary)
         return str(outcome.status)
 

@@ -68,7 +68,7 @@ class Phase:
         report: read however it ended; goes into the summary.
         recorded: settings of reinforcement learning, whose steps can be trained again from what a run recorded; ``None`` where
             they are the same whenever they are run.
-        starts_over: whether it begins again where the run is resumed in the middle of it, as what takes little time may.
+        starts_over: whether it begins again where the run is resumed in the middle of it, as what cannot be saved does.
     """
 
     name: str
@@ -198,5 +198,4 @@ def evaluation(name: str, config: EvaluateConfig, parts: Parts, *, main: bool = 
         return {name: score.success, f"{name}_detail": score}
 
     title = f"{name.replace('_', ' ')}: {wanted} episodes on {len(parts.heldout)} held-out tasks"
-    prepare = parts.load_engine
-    return Phase(name, title, make, len(parts.heldout), main, prepare=prepare, result=result, starts_over=True)
+    return Phase(name, title, make, len(parts.heldout), main, prepare=parts.load_engine, result=result)

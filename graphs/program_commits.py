@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -49,7 +50,7 @@ class BegunWith:
         """See ``flow.saving.Saves``. Nothing is taken now: nobody changes them before the phase is over."""
 
         def write() -> None:
-            there = next((found for each in reversed(complete(self._commits)) if (found := begun_with(each))), None)
+            there = begun_with_latest(self._commits)
             if there is None:
                 save_model(self._model, folder / MODEL)()
             else:
@@ -69,6 +70,12 @@ def begun_with(commit: Commit) -> Path | None:
         if folder is not None:
             return folder if name == MODEL else folder / MODEL
     return None
+
+
+def begun_with_latest(commits: Path) -> Path | None:
+    """The same of the latest commit; ``None`` also where there is none."""
+    found = complete(commits)
+    return begun_with(found[-1]) if found else None
 
 
 def load_begun(model: Transformer, commit: Commit) -> None:
@@ -135,17 +142,24 @@ class ProgramCommits:
         resume = self._start.in_graph if number == self._start.phase else None
         return Saving(self._commits, beside, resume, self._about, self._on_failure)
 
-    async def between(self, trained: Transformer | None) -> None:
+    async def between(self, trained: Transformer | None, *, same: bool) -> None:
         """Commit between two graphs, or behind the last one. Where that fails the program goes on: the one before is good.
 
         Args:
             trained: the model, where phases have trained it.
+            same: whether it is as the phase that is over began with.
         """
         if self._commits is None:
             return
         try:
             draft = self._commits.begin()
-            writes = [] if trained is None else [save_model(trained, draft.folder / MODEL)]
+            before = begun_with_latest(self._commits.folder) if same else None
+            if trained is None:
+                writes = []
+            elif before is not None:
+                writes = [partial(link_tree, before, draft.folder / MODEL)]
+            else:
+                writes = [save_model(trained, draft.folder / MODEL)]
             await asyncio.to_thread(self._commits.write, draft, self._about(), writes=writes)
         except OSError as error:
             _LOG.warning("a commit could not be made, and the run goes on: %s", error)

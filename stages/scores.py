@@ -125,6 +125,24 @@ class Score(msgspec.Struct, frozen=True):
         return self.episodes - sum(count for status, count in self.statuses.items() if not Status(status).failed)
 
 
+class ScoresState(msgspec.Struct, frozen=True):
+    """What was counted so far.
+
+    Attributes:
+        statuses: episodes, by status.
+        rewards: of the episodes that have one, in the order in which they came.
+        right: right attempts of each task that came.
+        num_sampled: tokens.
+        reported: episodes at the last report.
+    """
+
+    statuses: dict[str, int]
+    rewards: list[float]
+    right: list[int]
+    num_sampled: int
+    reported: int
+
+
 class Scores:
     """Counts the episodes of groups, a group for each task.
 
@@ -146,6 +164,15 @@ class Scores:
         self._right: list[int] = []
         self._tokens = 0
         self._reported = 0
+
+    def state(self) -> ScoresState:
+        """All counts."""
+        return ScoresState(dict(self._statuses), list(self._rewards), list(self._right), self._tokens, self._reported)
+
+    def restore(self, state: ScoresState) -> None:
+        """Go on from these counts."""
+        self._statuses, self._rewards, self._right = Counter(state.statuses), list(state.rewards), list(state.right)
+        self._tokens, self._reported = state.num_sampled, state.reported
 
     def renewed(self) -> Self:
         """The same with nothing counted."""
@@ -172,7 +199,8 @@ class Scores:
     def score(self) -> Score:
         """The result, once all have come that will."""
         came = self._statuses.total()
-        right_T = self._right + [0] * (self._num_tasks - len(self._right))
+        # Sums that do not depend on the order in which episodes came: the same evaluation gives the same bits.
+        right_T = sorted(self._right + [0] * (self._num_tasks - len(self._right)))
         low, high = success_interval(right_T, self._attempts)
         return Score(
             success=sum(right_T) / self._episodes,
@@ -181,9 +209,9 @@ class Scores:
             pass_at={
                 k: math.fsum(pass_at_k(right, self._attempts, k) for right in right_T) / len(right_T) for k in self._pass_at
             },
-            reward_mean=sum(self._rewards) / len(self._rewards) if self._rewards else None,
+            reward_mean=math.fsum(self._rewards) / len(self._rewards) if self._rewards else None,
             episodes=self._episodes,
-            statuses=dict(self._statuses),
+            statuses=dict(sorted(self._statuses.items())),
             num_sampled=self._tokens,
             tokens_per_episode=self._tokens / came if came else None,
             missing=self._episodes - came,

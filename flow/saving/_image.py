@@ -114,8 +114,9 @@ class Ports:
         for name, node in spec.nodes.items():
             if node.kind != "sink":
                 self._add(self._values, name, node.gives, f"{spec.name}.{name}.out", hooks, node.where)
+        places = {name: node.where for name, node in spec.nodes.items()}
         for name, one in resumables.items():
-            self._add(self._states, name, hints_of(one.state)[1], f"{spec.name}.{name}.state()", hooks, "")
+            self._add(self._states, name, hints_of(one.state)[1], f"{spec.name}.{name}.state()", hooks, places.get(name, ""))
         self._before = {edge.name: edge.source for edge in spec.edges}
         self._takes = {name: spec.inputs(name)[0].source for name in spec.nodes if spec.inputs(name)}
         self._openers = {name: spec.path(name)[0] for name, node in spec.nodes.items() if node.kind == "group"}
@@ -157,9 +158,13 @@ class Ports:
 def blocks(moment: Moment, states: dict[str, bytes], ports: Ports) -> Iterator[bytes]:
     """Write a moment, and the states of what the graph is made of, which are written already, block by block.
 
+    All is read again at once: what could not be would be found out only by a run that has to go on from it.
+
     Raises:
-        NotResumable: a value cannot be written with its declared type.
+        NotResumable: a value, or a state, is not of its declared type.
     """
+    for name, state in states.items():
+        ports.state(name).decode(state)
     frame = _Frame(
         edges={name: _Edge(_bare(e.items), e.put_count, e.high_water, e.closed) for name, e in moment.edges.items()},
         meters={name: _meter(meter) for name, meter in moment.meters.items()},
@@ -177,7 +182,9 @@ def blocks(moment: Moment, states: dict[str, bytes], ports: Ports) -> Iterator[b
     )
     yield _block(msgspec.msgpack.encode(frame))
     for item, codec in _items(moment, ports):
-        yield _block(codec.encode(item.value))
+        content = codec.encode(item.value)
+        codec.decode(content)
+        yield _block(content)
 
 
 def read_moment(content: bytes, ports: Ports) -> tuple[Moment, dict[str, bytes]]:

@@ -16,8 +16,8 @@ ItemPath: TypeAlias = tuple[int, ...]
 Key: TypeAlias = tuple[str, str, ItemPath, int]
 """(graph, node, path, retry): what an attempt is at."""
 Outcome: TypeAlias = Literal["plain", "failed", "many", "filtered", "dropped", "retried"]
-"""``plain``: one value. ``failed``: one value that is marked. ``many``: any number. ``filtered``: none, on purpose. ``dropped``:
-none, given up for an error. ``retried``: none, an error after which the item is tried again."""
+"""``plain``: one value. ``failed``: one value that is marked. ``many``: any number. ``filtered``: none, on purpose.
+``dropped``: none, given up for an error. ``retried``: none, an error after which the item is tried again."""
 
 MAGIC = b"journal1"
 _HEAD = struct.Struct("<II")

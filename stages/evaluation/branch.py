@@ -114,15 +114,19 @@ class PinnedScores:
     async def finish(self, context: Context) -> Score:
         """Close the evaluation: the swap that waits for it goes on.
 
-        That is the last thing: as long as somebody is being told, the evaluation is under way for a run that goes on, to which
-        the groups of this step come again.
+        That and its row are the last things: as long as somebody is being told, the evaluation is under way for a run that goes
+        on, to which the groups of this step come again.
         """
         evaluation, score = self._pinned.running, self._scores.score()
         assert evaluation is not None, "an evaluation ends once"
         row = _row(evaluation, score, self._pinned.num_given_up)
+        try:
+            if self._on_score is not None:
+                await self._on_score(None if evaluation.cut else score, evaluation, row)
+        except Exception:
+            context.report(row)  # what the run ended for
+            raise
         context.report(row)
-        if self._on_score is not None:
-            await self._on_score(None if evaluation.cut else score, evaluation, row)
         self._pinned.end()
         self._scores, self._counted = self._scores.renewed(), set()
         return score

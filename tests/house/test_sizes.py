@@ -12,6 +12,7 @@ INFRASTRUCTURE = {
     "chat.py",
     "cli.py",
     "engine_trace.py",
+    "equal.py",
     "execute.py",
     "export.py",
     "fitting.py",

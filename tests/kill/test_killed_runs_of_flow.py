@@ -126,12 +126,8 @@ def test_killed_runs_with_a_lag_train_no_group_twice_and_none_that_is_too_old(st
 def test_of_two_processes_that_go_on_with_one_run_one_is_refused(
     start_summing: Start, unkilled_summing: Life, tmp_path: Path
 ) -> None:
-    first = start_summing(tmp_path)
-    first.kill(signal.SIGSTOP)
-    while "commit.begin" not in first.points:
-        first.kill(signal.SIGCONT)
-        time.sleep(0.002)
-        first.kill(signal.SIGSTOP)
+    first = start_summing(tmp_path, halt=("commit.begin", 1))
+    first.wait_point("commit.begin")
     second = start_summing(tmp_path)
     assert second.wait() == 1
     assert "expected nobody else to write, got another process that does" in second.output

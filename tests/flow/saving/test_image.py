@@ -54,10 +54,10 @@ def moments_of(graph: Graph, times: list[float], seed: int = 0) -> tuple[Run, li
 
 def again(run: Run, moment: Moment) -> Moment:
     """Bring a moment through bytes into a fresh state, and take the moment of that."""
-    ports = Ports(run.plan.spec, {})
-    content = b"".join(blocks(moment, {"some": b"state"}, ports))
+    ports = Ports(run.plan.spec, {"some": Ends()})
+    content = b"".join(blocks(moment, {"some": ports.state("some").encode("state")}, ports))
     read, states = read_moment(content, ports)
-    assert states == {"some": b"state"}
+    assert ports.state("some").decode(states["some"]) == "state"
     fresh = State(run.plan)
     restore(fresh, read)
     assert fresh.faults() == []

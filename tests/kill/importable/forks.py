@@ -8,7 +8,8 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from flow.saving import _points
@@ -28,12 +29,14 @@ class Request:
             that it reaches to ``points``.
         arguments: of its program.
         die: point to die at by SIGKILL, and when it is reached for the how manieth time.
+        halt: the same for SIGSTOP.
         most_bytes: size that no file of it may exceed; ``None`` for any.
     """
 
     cwd: str
     arguments: list[str]
     die: tuple[str, int] | None = None
+    halt: tuple[str, int] | None = None
     most_bytes: int | None = None
 
 
@@ -66,7 +69,7 @@ def _live(request: Request, program: Callable[[list[str]], None]) -> None:
     for number in (0, 1, 2):
         os.dup2(output, number)
     _EXECUTIONS.append(_opened("executions"))
-    _watch_points(request.die)
+    _watch_points({signal.SIGKILL: request.die, signal.SIGSTOP: request.halt})
     if request.most_bytes is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request.most_bytes, resource.RLIM_INFINITY))
     program(request.arguments)
@@ -76,16 +79,15 @@ def _opened(name: str) -> int:
     return os.open(name, os.O_RDWR | os.O_APPEND | os.O_CREAT)
 
 
-def _watch_points(die: tuple[str, int] | None) -> None:
-    """Write down each point that is reached, and die at one of them."""
-    points = _opened("points")
-    left = [0 if die is None else die[1]]
+def _watch_points(signals: Mapping[signal.Signals, tuple[str, int] | None]) -> None:
+    """Write down each point that is reached, and send oneself a signal at some."""
+    points, counts = _opened("points"), Counter[str]()
 
     def listen(reached: str) -> None:
+        counts[reached] += 1
         os.write(points, f"{reached}\n".encode())
-        if die is not None and reached == die[0]:
-            left[0] -= 1
-            if not left[0]:
-                os.kill(os.getpid(), signal.SIGKILL)
+        for number, at in signals.items():
+            if at is not None and (reached, counts[reached]) == tuple(at):
+                os.kill(os.getpid(), number)
 
     _points.listeners.append(listen)

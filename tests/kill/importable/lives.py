@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[3]
+MOST_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,17 @@ class Life:
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
         """Send it a signal. It may be over, as long as nobody waited for its end."""
         os.kill(self.pid, number)
+
+    def wait_point(self, point: str, nth: int = 1) -> None:
+        """Wait until it, and those before it, have reached a point so often."""
+        self.wait_for(lambda: self.points.count(point) >= nth, f"{point} for the {nth}. time")
+
+    def wait_for(self, seen: Callable[[], bool], what: str) -> None:
+        """Wait until something is seen of it."""
+        until = time.monotonic() + MOST_S
+        while not seen():
+            assert time.monotonic() < until, f"expected {what} within {MOST_S:g} s, got: {self.output}"
+            time.sleep(0.002)
 
     @property
     def output(self) -> str:
@@ -77,7 +90,7 @@ class Life:
 
 
 Start = Callable[..., Life]
-"""``start(folder, *arguments, die=(point, nth), most_bytes=n)``; without arguments the usual ones."""
+"""``start(folder, *arguments, die=(point, nth), halt=(point, nth), most_bytes=n)``; without arguments the usual ones."""
 
 
 @contextlib.contextmanager

@@ -1,0 +1,133 @@
+"""Whether two runs are equal: all that they logged, trained and learned, but for what tells of time. Reads their folders.
+
+This is what "equal" means where it is said that a run which was killed and gone on with equals one that never was:
+
+* ``metrics.jsonl``: the same rows of each stage in the same order, one for each step, every field but the times.
+* ``episodes.jsonl``: the same episodes, as often, with every word.
+* ``summary.json``: the same status, scores and counts.
+* the latest commit: the same parameters, optimizer state and whatever else is in arrays, to the bit.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import msgspec
+import numpy as np
+import orbax.checkpoint as ocp
+
+TIMES = re.compile(
+    r"time|seconds|.*_s(_mean)?|.*_ms|.*_per_second|.*(wait|work)_share|high_water|peak_rss_mb|compilations|temporary_bytes|attempts?"
+)
+"""Names of fields that tell of time, of the machine, or of how often something had to be begun."""
+MOST = 20
+"""Differences that are listed of each file."""
+
+
+def unequal(one: Path, other: Path) -> list[str]:
+    """What differs between two runs, a line each; nothing where they are equal.
+
+    Args:
+        one: folder of a run.
+        other: folder of another.
+
+    Raises:
+        OSError: a file that every run has is missing.
+    """
+    return [
+        *_of_rows(_rows(one), _rows(other)),
+        *_of_episodes(_episodes(one), _episodes(other)),
+        *_of_values("summary.json", _timeless(_read(one / "summary.json")), _timeless(_read(other / "summary.json"))),
+        *_of_arrays(_arrays(one), _arrays(other)),
+    ]
+
+
+def doubled(run: Path) -> list[str]:
+    """Rows of steps and of evaluations that a run has twice, a line each."""
+    counts = Counter(
+        (stage, name, row[name])
+        for stage, rows in _rows(run).items()
+        for row in rows
+        for name in ("step", "version")
+        if name in row
+    )
+    return [f"{stage}: {name} {value} has {count} rows" for (stage, name, value), count in counts.items() if count > 1]
+
+
+def _rows(run: Path) -> dict[str, list[Any]]:
+    rows: dict[str, list[Any]] = {}
+    for line in (run / "metrics.jsonl").read_bytes().splitlines():
+        row = msgspec.json.decode(line)
+        rows.setdefault(f"{row.get('phase')}/{row.get('stage')}", []).append(_timeless(row))
+    return rows
+
+
+def _episodes(run: Path) -> Counter[bytes]:
+    lines = (run / "episodes.jsonl").read_bytes().splitlines()
+    return Counter(msgspec.json.encode(_timeless(msgspec.json.decode(line)), order="sorted") for line in lines)
+
+
+def _read(path: Path) -> Any:
+    return msgspec.json.decode(path.read_bytes())
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _timeless(inner) for name, inner in value.items() if not TIMES.fullmatch(name)}
+    return [_timeless(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _of_rows(one: Mapping[str, Sequence[Any]], other: Mapping[str, Sequence[Any]]) -> Iterable[str]:
+    found: list[str] = []
+    for stage in sorted({*one, *other}):
+        mine, others = one.get(stage, ()), other.get(stage, ())
+        if len(mine) != len(others):
+            found.append(f"metrics.jsonl: {stage}: {len(mine)} rows, and {len(others)}")
+        for mine_row, other_row in zip(mine, others, strict=False):
+            step = mine_row.get("step", mine_row.get("version"))
+            found += _of_values(f"metrics.jsonl: {stage} {step}", mine_row, other_row)
+    return found[:MOST]
+
+
+def _of_episodes(one: Counter[bytes], other: Counter[bytes]) -> Iterable[str]:
+    gone, new = one - other, other - one
+    told = [f"episodes.jsonl: {count} times only in the one: {line[:200]!r}" for line, count in gone.items()]
+    return (told + [f"episodes.jsonl: {count} times only in the other: {line[:200]!r}" for line, count in new.items()])[:MOST]
+
+
+def _of_values(where: str, one: Any, other: Any) -> list[str]:
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = [*one, *(name for name in other if name not in one)]
+        return [line for name in names for line in _of_values(f"{where}.{name}", one.get(name), other.get(name))][:MOST]
+    # As text: what is not a number equals itself here.
+    return [] if repr(one) == repr(other) else [f"{where}: {one!r:.200}, and {other!r:.200}"]
+
+
+def _of_arrays(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> Iterable[str]:
+    for name in sorted({*one, *other}):
+        mine, others = one.get(name), other.get(name)
+        if mine is None or others is None:
+            yield f"{name}: only in the {'one' if others is None else 'other'}"
+        elif (mine.shape, mine.dtype, mine.tobytes()) != (others.shape, others.dtype, others.tobytes()):
+            apart = int(np.count_nonzero(mine != others)) if mine.shape == others.shape else mine.size
+            yield f"{name}: {apart} of {mine.size} numbers differ"
+
+
+def _arrays(run: Path) -> dict[str, np.ndarray]:
+    """All arrays of the latest commits: of two that hold some of one name, those of the later."""
+    folders: dict[str, Path] = {}
+    for commit in sorted(path for path in (run / "checkpoints").glob("*") if path.name.isdecimal()):
+        folders |= {str(mark.parent.relative_to(commit)): mark.parent for mark in sorted(commit.rglob("_METADATA"))}
+    return {f"{name}/{leaf}": array for name, folder in folders.items() for leaf, array in _restored(folder.absolute())}
+
+
+def _restored(folder: Path) -> Iterable[tuple[str, np.ndarray]]:
+    """Arrays that Orbax wrote, as they are on the disk, without the devices they came from."""
+    with ocp.PyTreeCheckpointer() as reader:
+        like = reader.metadata(folder).item_metadata.tree
+        asked = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), like)
+        arrays = reader.restore(folder, restore_args=asked)
+    return [(jax.tree_util.keystr(path, simple=True, separator="."), leaf) for path, leaf in jax.tree.leaves_with_path(arrays)]
