@@ -15,6 +15,7 @@ import contextlib
 import errno
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +25,8 @@ from ._points import reach
 from ._records import MAGIC, Begun, Cut, Forgiven, Key, Made, Opened, Placed, Record, frame, read_file, unframe
 
 _LOG = logging.getLogger("headrace")
+_MOST_CUTS = 8
+"""Commits for which a result that waits for its delivery is remembered: what nobody delivers must keep no files for ever."""
 _FAILURES = ("failed", "dropped", "retried")
 
 
@@ -73,6 +76,7 @@ class Journal:
         self._found: dict[Key, _Place] = {}  # of earlier processes
         self._failed: set[Key] = set()  # of these, what a graph that ended in an error is forgiven
         self._pending: dict[Key, _Place] = {}  # of this one, not delivered yet
+        self._cuts: deque[int] = deque(maxlen=_MOST_CUTS)
         self._handle: int | None = None
         self._end = 0
 
@@ -133,7 +137,10 @@ class Journal:
         Args:
             number: of the commit.
         """
-        since = min([self._before, self.number, *(place.file for place in self._pending.values())])
+        if len(self._cuts) == _MOST_CUTS:
+            self._pending = {key: place for key, place in self._pending.items() if place.file >= self._cuts[0]}
+        self._cuts.append(self._file)
+        since = min([self.number, *(place.file for place in self._pending.values())])
         self._before, self.number = self.number, number
         if number > self._file or self._handle is None:
             self._close()
