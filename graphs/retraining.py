@@ -31,7 +31,8 @@ def retraining(config: RlConfig, recorded: Recorded, steps: Sequence[RecordedSte
     """
     graph = Graph("rl")
     groups = graph.source("recorded", RecordedGroups(recorded, steps, learner.expect))
-    learning(graph, config.model_copy(update={"steps": len(steps)}), groups, learner)
+    advantages, _ = learning(graph, config.model_copy(update={"steps": len(steps)}), learner)
+    groups >> advantages
     return graph
 
 
