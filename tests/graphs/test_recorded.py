@@ -1,17 +1,13 @@
-"""What a journal says of the steps of a run that was killed and went on, once or more often."""
-
-from pathlib import Path
+"""The groups that a run trained, as they come out of its journal."""
 
 import msgspec
 import numpy as np
 import pytest
 
-from flow.saving import Begun, Cut, Digest, Journal, Made, Step
-from graphs.recorded import Recorded, RecordedGroups
+from flow.saving import Journal, Made, RecordedSteps, Step
+from graphs.recorded import RecordedGroups
 from stages.arrays import ARRAYS
 from stages.records import Episode, Group, Status, Task
-
-_ENCODE = msgspec.msgpack.Encoder(enc_hook=ARRAYS.write).encode
 
 
 def group(birth: int, reward: float) -> Group:
@@ -24,96 +20,25 @@ def group(birth: int, reward: float) -> Group:
     return Group(birth, (episode,))
 
 
-def made(birth: int, reward: float, *, node: str = "rewards", graph: str = "rl", outcome: str = "plain") -> Made:
-    return Made(
-        graph, node, (birth,), 0, birth, None, 0, None, None, 0, (None, None), outcome, "", "", (_ENCODE(group(birth, reward)),)
-    )  # fmt: skip
-
-
-def step(number: int, *births: int, version: int | None = 0, graph: str = "rl", sink: str = "trainer") -> Step:
-    return Step(graph, sink, number, tuple(((birth,), birth, version) for birth in births))
-
-
-def recorded(folder: Path, *records: object) -> Recorded:
-    with Journal(folder, record=True) as journal:
-        for number, record in enumerate(records, start=1):
-            if isinstance(record, Cut):
-                journal.cut(number)
-            else:
-                journal.append(record)
-    return Recorded(folder, "rl", "rewards", "trainer")
-
-
-CUT = Cut(0, 0, {})
-
-
-def trained(found: Recorded) -> list[tuple[int, int, float | None]]:
-    """(birth, lag, reward) of each group, in order."""
-    groups = found.groups(found.steps)
-    return [(given.birth, place.lag, given.episodes[0].reward) for place, given in groups]
-
-
-def test_groups_come_step_by_step_in_the_order_in_which_they_were_taken_with_their_ages(tmp_path):
-    found = recorded(
-        tmp_path, Begun("rl", "rewards", (1,), 0, 0), made(1, 0.1), made(0, 0.0), made(3, 0.3), step(1, 1, 0), CUT,
-        Digest("rl", "trainer", 1, "abc"), made(2, 0.2), step(2, 3, 2), step(3, version=None),
-    )  # fmt: skip
-    assert [(each.number, each.digest) for each in found.steps] == [(1, "abc"), (2, None), (3, None)]
-    assert trained(found) == [(1, 0, 0.1), (0, 0, 0.0), (3, 1, 0.3), (2, 1, 0.2)]
-    for (_, given), birth in zip(found.groups(found.steps), (1, 0, 3, 2), strict=True):
-        np.testing.assert_array_equal(given.episodes[0].ids, group(birth, 0).episodes[0].ids)
-
-
-def test_an_item_without_a_version_has_no_age(tmp_path):
-    assert trained(recorded(tmp_path, made(0, 0.5), step(1, 0, version=None))) == [(0, None, 0.5)]
-
-
-def test_what_a_killed_process_trained_after_the_commit_gives_way_to_what_was_trained_again(tmp_path):
-    """Group 1 was recalled, 2 made anew, and 3 was never trained again; the first take of step 2 counts no more."""
-    before = [made(0, 0.0), step(1, 0), Digest("rl", "trainer", 1, "a"), CUT]
-    killed = [made(1, 0.1), made(2, 0.2), made(3, 0.3), step(2, 1, 2), Digest("rl", "trainer", 2, "b"), step(3, 3)]
-    again = [made(2, 0.22), step(2, 2, 1), Digest("rl", "trainer", 2, "c")]
-    found = recorded(tmp_path, *before, *killed, *again)
-    assert [(each.number, each.digest) for each in found.steps] == [(1, "a"), (2, "c")]
-    assert trained(found) == [(0, 0, 0.0), (2, 1, 0.22), (1, 1, 0.1)]
-
-
-def test_a_run_that_fell_back_to_an_older_commit_counts_from_there(tmp_path):
-    found = recorded(tmp_path, made(0, 0), made(1, 1), made(2, 2), step(1, 0), step(2, 1), step(3, 2), made(1, 5), step(2, 1))
-    assert trained(found) == [(0, 0, 0.0), (1, 1, 5.0)]
-
-
-def test_a_digest_of_a_step_that_is_not_the_latest_says_nothing(tmp_path):
-    """Its step was noted and it was not, before the kill; what is noted under the number later is of another take."""
-    found = recorded(tmp_path, made(0, 0), made(1, 1), step(1, 0), step(2, 1), Digest("rl", "trainer", 1, "late"))
-    assert [each.digest for each in found.steps] == [None, None]
-
-
-def test_other_graphs_nodes_sinks_and_outcomes_are_passed_over(tmp_path):
-    found = recorded(
-        tmp_path, made(0, 0.5), made(0, 1, node="reference"), made(0, 2, graph="sft"), made(0, 3, outcome="failed"),
-        step(1, 0), step(7, 0, graph="sft"), step(9, 0, sink="heldout_scores"), Digest("sft", "trainer", 1, "z"),
-    )  # fmt: skip
-    assert trained(found) == [(0, 0, 0.5)]
-    assert found.steps[0].digest is None
-
-
-def test_a_group_that_is_not_in_the_journal_is_told_of(tmp_path):
-    with pytest.raises(LookupError, match=r"expected all groups of step 1 in .*, got none of birth 4; only a run"):
-        recorded(tmp_path, step(1, 4))
-
-
-def test_no_journal_has_no_steps(tmp_path):
-    assert Recorded(tmp_path / "none", "rl", "rewards", "trainer").steps == []
-
-
-def test_the_source_says_what_comes_before_it_gives_it_and_ends(tmp_path):
-    found = recorded(tmp_path, made(0, 0), made(1, 1), step(1, 0), step(2, 1))
+def test_the_source_says_what_comes_before_it_gives_it_to_the_bit_and_ends(tmp_path):
+    encode = msgspec.msgpack.Encoder(enc_hook=ARRAYS.write).encode
+    with Journal(tmp_path, record=True) as journal:
+        for birth in (0, 1):
+            value = encode(group(birth, 0.1 * birth))
+            journal.append(
+                Made("rl", "rewards", (birth,), 0, birth, None, 0, 0, None, 0, (None, None), "plain", "", "", (value,))
+            )
+            journal.append(Step("rl", "trainer", birth + 1, (((birth,), birth, 0),)))
+    recorded = RecordedSteps(tmp_path, "rl", "rewards", "trainer")
     told: list[tuple[int, int | None]] = []
-    source = RecordedGroups(found, found.steps, lambda birth, lag: told.append((birth, lag)))
+    source = RecordedGroups(recorded, recorded.steps, lambda birth, lag: told.append((birth, lag)))
     assert source.draw().birth == 0
     assert told == [(0, 0)]
-    assert source.draw().birth == 1
+    drawn, made = source.draw(), group(1, 0.1)
+    assert (drawn.birth, drawn.episodes[0].reward) == (1, 0.1)
+    for name in ("ids", "mask", "logprobs", "versions"):
+        got, given = getattr(drawn.episodes[0], name), getattr(made.episodes[0], name)
+        assert (got.dtype, got.tobytes()) == (given.dtype, given.tobytes())
     with pytest.raises(StopIteration):
         source.draw()
     assert told == [(0, 0), (1, 1)]
