@@ -19,7 +19,7 @@ from graphs.execution import Prepared
 from graphs.options import SavingOptions
 from graphs.program import Program
 from graphs.progress import BEGINNING, Start
-from graphs.resuming import check_saves, find_start, with_changes
+from graphs.resuming import check_program, check_saves, find_start, with_changes
 from graphs.run_folder import RunFolder
 from graphs.saved import saved_config
 from graphs.view import View
@@ -65,6 +65,7 @@ def resume(arguments: list[str]) -> Work | None:
 
 def _going_on(path: Path, saved: dict[str, Any], program: Program, options: SavingOptions) -> Work | None:
     check_saves(path, saved)
+    check_program(saved, program)
     folder = RunFolder(path, resume=True)
     try:
         start = find_start(path)
