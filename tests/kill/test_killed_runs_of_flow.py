@@ -11,7 +11,7 @@ import pytest
 from lives import Life, Start, points_of
 
 KINDS = {
-    "commit.begin", "commit.moment", "commit.saved", "commit.manifest", "commit.renamed", "commit.retained",
+    "commit.begin", "commit.taken", "commit.moment", "commit.saved", "commit.manifest", "commit.renamed", "commit.retained",
     "swap.begin", "swap.loaded", "journal.append", "journal.appended", "journal.cut",
 }  # fmt: skip
 
@@ -43,7 +43,7 @@ def test_a_run_that_is_killed_at_a_point_of_each_kind_ends_as_one_that_never_was
 ) -> None:
     """P1 to P4, S92, S94, S95, S96, S100: SIGKILL, then the same command again."""
     reached = Counter(unkilled_summing.points)
-    assert reached.keys() == KINDS
+    assert reached.keys() >= KINDS
     for number, (point, most) in enumerate(reached.items()):
         killed_at((point, 1 + number * 5 % most), start_summing, tmp_path / point, unkilled_summing)
 
