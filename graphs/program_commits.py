@@ -14,18 +14,17 @@ from pathlib import Path
 import msgspec
 
 from flow import Plan, Run
-from flow.saving import Commit, Commits, Hooks, Journal, Saving, complete, link_tree
+from flow.saving import Commit, Commits, Journal, Saving, complete, link_tree
 from graphs.options import SavingOptions
 from graphs.progress import Progress, Start
 from graphs.run_folder import RunFolder
-from stages.arrays import read_array, write_array
+from stages.arrays import ARRAYS
 from stages.checkpoint.store import load_model, save_model
 from stages.models.transformer import Transformer
 
 MODEL = "model"
 """Folder in a commit between two graphs that the model's parameters are in, and in that of ``begun`` beside a graph."""
 BEGUN = "begun"
-_HOOKS = Hooks(write=write_array, read_ext=read_array)
 _NOT_MADE = "a commit could not be made"
 
 
@@ -91,7 +90,7 @@ def check_saved(plan: Plan) -> None:
     Raises:
         BuildError: rule B7, all faults at once.
     """
-    Run(plan, saving=Saving(Commits(Path(), hooks=_HOOKS)))
+    Run(plan, saving=Saving(Commits(Path(), hooks=ARRAYS)))
 
 
 class ProgramCommits:
@@ -118,7 +117,7 @@ class ProgramCommits:
         self._folder, self._start, self._progress, self._on_failure = folder, start, progress, on_failure
         every, after = options.checkpoint_every, 0 if start.commit is None else start.commit.number
         path = folder.path / "checkpoints"
-        self._commits = None if every is None else Commits(path, every=every, keep=options.keep, hooks=_HOOKS)
+        self._commits = None if every is None else Commits(path, every=every, keep=options.keep, hooks=ARRAYS)
         self._journal = Journal(
             folder.path / "journal",
             after=after,
