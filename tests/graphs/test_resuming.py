@@ -18,6 +18,7 @@ import pytest
 from flax import nnx
 from rich.console import Console
 
+from flow.saving import CannotResume
 from flow.saving._points import listeners
 from flow.trace import read_trace
 from graphs.calculator import CalculatorConfig, calculator
@@ -146,6 +147,20 @@ def test_it_says_where_it_goes_on_and_its_trace_is_one_of_two_files(
     assert (folder / "run.1.pftrace").exists()
     later = [row for row in rows(folder / "superseded.jsonl") if row["file"] == "metrics.jsonl"]
     assert [row["row"]["step"] for row in later] in ([], [3])  # it was under way when the copy was made
+
+
+def test_another_model_than_the_run_began_with_is_refused_and_nothing_is_touched(
+    whole: Ended, tiny: CalculatorConfig, tmp_path: Path
+) -> None:
+    folder = tmp_path / "cut"
+    shutil.copytree(whole.folder.with_name("6 renamed"), folder)
+    before = (folder / "metrics.jsonl").read_bytes(), (folder / "config.json").read_bytes()
+    other, told = program(tiny.model_copy(update={"seed": 1})), Console(record=True, width=200, quiet=True)
+    with pytest.raises(CannotResume, match=r"000006 was made with, got another model; go on with the model, tokenizer and"):
+        go_on(other, RunFolder(folder, resume=True), told)
+    assert ((folder / "metrics.jsonl").read_bytes(), (folder / "config.json").read_bytes()) == before
+    assert not (folder / "summary.json").exists()
+    assert len((folder / "attempts.jsonl").read_text().splitlines()) == 1
 
 
 def test_a_program_of_ones_own_code_is_gone_on_with_by_that_code(whole: Ended, capsys: pytest.CaptureFixture[str]) -> None:
