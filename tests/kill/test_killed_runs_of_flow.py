@@ -27,7 +27,7 @@ def check_equal(life: Life, unkilled: Life, torn: int = 0) -> None:
     assert life.trained == unkilled.trained
     assert set(life.told("completed")) == set(unkilled.told("completed"))
     assert life.executed_twice == {}
-    assert len(life.made_again) <= torn
+    assert len(life.made_again()) <= torn
 
 
 def killed_at(die: tuple[str, int], start: Start, folder: Path, unkilled: Life) -> None:
