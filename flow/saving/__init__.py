@@ -1,8 +1,8 @@
 """Exact resume: commits of a run on the disk, and what may declare a state that goes into them.
 
 ``_declared`` says what a stage can give, ``_image`` writes a moment of the graph, ``_commits`` brings folders onto the disk and
-``_commit`` reads them, ``_outline`` compares graphs, ``_journal`` and ``_records`` hold what was finished in between, ``_saving``
-is how a run is told of all this. The run's own part is ``flow/_keeping.py``.
+``_commit`` reads them, ``_outline`` compares graphs, ``_journal`` and ``_records`` hold what was finished in between, and
+``_saving`` is how a run is told of all this. The run's own part is ``flow/_keeping.py``.
 """
 
 from .._codec import Hooks
