@@ -160,7 +160,7 @@ def _restore_edge(edge: Channel, moment: EdgeMoment) -> None:
 def _copied(meter: Meter) -> Meter:
     return Meter(
         meter.finished, meter.steps, meter.dropped.copy(), meter.lost.copy(), meter.retried, meter.given_back,
-        dict(meter.failures), dict(meter.seconds),
+        meter.recalled, dict(meter.failures), dict(meter.seconds),
     )  # fmt: skip
 
 

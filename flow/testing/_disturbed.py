@@ -1,7 +1,7 @@
 """Clauses of a stage's contract that take a second run to see: one with cancels, another order, or a restored state."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -133,7 +133,7 @@ async def _stop_and_go_on(subject: Subject, values: Sequence[Any], stop: int, co
         for index in range(stop):
             await _call(subject, first, index, inputs[index])
         taken = codec.encode(first.state())
-        write = first.save(folder) if isinstance(first, Saves) else None
+        write = _write_of(first, folder)
         again = copy.deepcopy(inputs)
         never = [await _call(subject, first, index, inputs[index]) for index in range(stop, len(inputs))]
         if write is not None:
@@ -145,6 +145,10 @@ async def _stop_and_go_on(subject: Subject, values: Sequence[Any], stop: int, co
             stopped = [await _call(subject, second, index, again[index]) for index in range(stop, len(inputs))]
             states = [codec.decode(codec.encode(stage.state())) for stage in (second, first)]
             return (stopped, states[0]), (never, states[1])
+
+
+def _write_of(stage: object, folder: Path) -> Callable[[], None] | None:
+    return stage.save(folder) if isinstance(stage, Saves) else None
 
 
 def _opened(stage: Any) -> AbstractAsyncContextManager[Any]:
