@@ -21,6 +21,7 @@ LAST_LINES = {
     "check_a_stage.py": "the repaired stage keeps its contract",
     "frozen_lake.py": "at least a fifth more reach the goal: True",
     "curriculum.py": "160 groups trained, each draw with one end: True",
+    "kill_and_resume.py": "killed 3 times, and the sum is 20100: True",
     "reasoning_gym_tasks.py": "18 of 18 sums right, 1 of 22 with a minus",
 }
 NEEDS = {"frozen_lake.py": "gymnasium", "mcp_tool.py": "mcp", "reasoning_gym_tasks.py": "reasoning-gym"}
