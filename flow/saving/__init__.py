@@ -13,6 +13,7 @@ from ._declared import Digested, Resumable, Saves
 from ._image import read_state
 from ._journal import Journal, read_journal
 from ._outline import Difference, differences, outline
+from ._recorded import RecordedStep, RecordedSteps
 from ._records import Begun, Cut, Digest, Forgiven, Made, Opened, Record, Step
 from ._saving import Saving
 
@@ -35,6 +36,8 @@ __all__ = [
     "NotResumable",
     "Opened",
     "Record",
+    "RecordedStep",
+    "RecordedSteps",
     "Resumable",
     "Saves",
     "Saving",
