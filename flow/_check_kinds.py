@@ -80,6 +80,7 @@ def _record(expected: str, instead: Any, *classes: type, remedies: Mapping[str, 
 _WHOLE = _Kind(_whole, "a whole number", 1)
 _REAL = _Kind(_real, "a number", 1.0)
 _CALLED = _Kind(callable, "a function", id)
+_TRUTH = _Kind(lambda value: isinstance(value, bool), "True or False", False)
 _WINDOW = {"most": _WHOLE, "of": replace(_WHOLE, instead=100)}
 _UNITS = _Kind(lambda value: _whole(value) or _pair(value), "units as a whole number, or (least, most)", 1)
 _CELL = _Kind(lambda value: isinstance(value, str), "a cell, as graph.latest gives it")
@@ -132,7 +133,7 @@ def mended(spec: Spec) -> tuple[Spec, list[Fault]]:
     nodes = {
         name: _mended(node, _NODE, f"{spec.name}.{name}", node.where, faults) for name, node in spec.nodes.items()
     }  # fmt: skip
-    bound = {"capacity": _record("a bound: Items(...) or Cost(...)", Capacity(), Capacity)}
+    bound = {"capacity": _record("a bound: Items(...) or Cost(...)", Capacity(), Capacity), "durable": _TRUTH}
     edges = tuple(_mended(edge, bound, f"{spec.name}.{edge.name}", edge.where, faults) for edge in spec.edges)
     fresh = {"freshness": _record("Freshness(...)", None, Freshness).or_none()}
     feedback = tuple(

@@ -37,6 +37,11 @@ def settings(spec: Spec) -> Iterator[Fault]:
         yield from _needs(spec, node)
     for edge in spec.edges:
         yield from _least(f"{spec.name}.{edge.name}.capacity", edge.capacity.items, 1, edge.where)
+        if edge.durable and edge.source in spec.nodes and (kind := spec.nodes[edge.source].kind) != "stage":
+            yield Fault(
+                "B7", f"{spec.name}.{edge.name}.durable", "a stage before a durable edge, whose work is not done again",
+                f"the {kind} '{edge.source}'", edge.where, "leave it out: what no stage made, a commit holds by itself",
+            )  # fmt: skip
     for feedback in spec.feedback:
         if feedback.freshness is not None:
             path = f"{spec.name}.{feedback.source}->{feedback.cell}.max_lag"

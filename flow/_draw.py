@@ -90,7 +90,8 @@ class _Picture:
     def _carries(self, edge: EdgeSpec) -> str:
         gives = self._spec.nodes[edge.source].gives
         bounded = edge.capacity.items is not None or edge.capacity.cost is not None
-        return ("" if untyped(gives) else type_name(gives)) + (f"  at most {edge.capacity}" if bounded else "")
+        durable = "  durable" if edge.durable else ""
+        return ("" if untyped(gives) else type_name(gives)) + (f"  at most {edge.capacity}" if bounded else "") + durable
 
     def _node(self, node: NodeSpec, indent: str) -> None:
         self._lines.append(f"{indent}  [{node.name}]  {_settings(node)}".rstrip())

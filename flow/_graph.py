@@ -277,12 +277,24 @@ class Graph:
         self._cells.setdefault(name, cell)
         return Cell(name)
 
-    def edge(self, source: Node[Any, T], target: Node[T, Any], *, capacity: Capacity | None = None) -> None:
-        """Connect two nodes, or bound a connection. Without a capacity: twice the workers of the target."""
+    def edge(
+        self, source: Node[Any, T], target: Node[T, Any], *, capacity: Capacity | None = None, durable: bool | None = None
+    ) -> None:
+        """Connect two nodes, or say more of a connection. What is not given stays as it was said before.
+
+        Args:
+            source: the node before it.
+            target: the node behind it.
+            capacity: its bound. Where none was given: twice the workers of the target.
+            durable: whether a run with a journal notes what is put on it, so that what the stage before it has finished is not
+                made again after a kill. For what is dear to make. Where it was not said: no.
+        """
         key, ends = (node(source).name, node(target).name), (source, target)
         strays = tuple((end.name, home) for end in ends if (home := end.home(self.origin)) is not None)
         known = self._edges.get(key, EdgeSpec(*key, where=caller(), strays=strays))
-        self._edges[key] = known if capacity is None else replace(known, capacity=capacity, where=caller())
+        said: dict[str, Any] = {"capacity": capacity, "durable": durable}
+        changes = {field: value for field, value in said.items() if value is not None}
+        self._edges[key] = replace(known, **changes, where=caller()) if changes else known
 
     def feedback(
         self,

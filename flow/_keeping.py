@@ -6,6 +6,7 @@ but the commit after it.
 """
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,8 +19,9 @@ from ._core.item import Item
 from ._core.moment import Moment, capture, restore
 from ._core.state import State
 from ._errors import BuildError, CannotResume, CommitFailed
+from ._recalling import NodeNotes, StepNotes, forgive, notes_of
 from ._workers.hands import Crew, Hands
-from .saving._commit import Commit
+from .saving._commit import Commit, complete
 from .saving._commits import Draft
 from .saving._declared import Digested, Resumable, Saves, is_sequence
 from .saving._image import Ports, blocks, read_moment
@@ -54,7 +56,10 @@ class Keeping:
         self._ports = Ports(self._spec, self._resumables, saving.commits.hooks)
         if faults := faults_of(state.plan, self._ports, saving.beside):
             raise BuildError(self._spec.name, faults)
-        self._graph = outline(state.plan)
+        self._graph, self._journal = outline(state.plan), saving.journal
+        self._notes: Mapping[str, NodeNotes | StepNotes] = {}
+        if self._journal is not None:
+            self._notes = notes_of(state, self._journal, self._ports, resumed=saving.resume is not None)
         self._saved = {name: one for name, one in self._resumables.items() if isinstance(one, Saves)}
         self._triggers = triggers(state.plan)
         self._latest: Commit | None = None
@@ -137,6 +142,7 @@ class Keeping:
     def hired(self, crew: Crew) -> None:
         """The workers of a node are there: a source goes on with what it had in hand."""
         self._crews.append(crew)
+        crew.notes = self._notes.get(crew.node.spec.name)
         name = crew.node.spec.name
         crew.in_hand = self._in_hand.pop(name, None)
         if crew.node.spec.kind == "source" and name in self._resumables and crew.executor is not None:
@@ -189,8 +195,10 @@ class Keeping:
                     f"it possible to write in {self._commits.folder}, and go on from there"
                 ) from self.failure
 
-    async def close(self) -> None:
+    async def close(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Wait for what is being written, however the run ended."""
+        if self._journal is not None and isinstance(error, Exception):
+            forgive(self._journal, self._spec.name)
         try:
             await self._idle()
         finally:
@@ -208,8 +216,11 @@ class Keeping:
         try:
             draft = self._commits.begin()
             moment, states, steps = self._capture(), self._states(), self._now()
+            if self._journal is not None:
+                self._journal.cut(draft.number)
             about = dict(self._saving.about())
             writes = [one.save(draft.folder / name) for name, one in self._saved.items() if name not in self._triggers]
+            reach("commit.taken")
             await self._idle()
             for name in self._saved.keys() & self._triggers:
                 writes.append(await self._of_sink(name, draft, call, steps, states))
@@ -221,7 +232,15 @@ class Keeping:
             self._failed(error)
             return
         pieces = blocks(moment, states, self._ports)
-        self._write(partial(self._commits.write, draft, about, self._graph, pieces, writes), steps, states)
+        self._write(partial(self._put, draft, about, pieces, writes), steps, states)
+
+    def _put(
+        self, draft: Draft, about: Mapping[str, Any], pieces: Iterator[bytes], writes: Sequence[Callable[[], None]]
+    ) -> Commit:
+        commit = self._commits.write(draft, about, self._graph, pieces, writes)
+        if self._journal is not None:
+            self._journal.forget(min((kept.number for kept in complete(self._commits.folder)), default=draft.number))
+        return commit
 
     async def _of_sink(
         self, name: str, draft: Draft, call: Callable[..., Any], steps: Mapping[str, int], states: Mapping[str, bytes]
@@ -234,6 +253,16 @@ class Keeping:
         return await call(self._saved[name].save, draft.folder / name)
 
     def _capture(self) -> Moment:
+        """Take the moment. Thousands of objects at once would set off collections of garbage, which take far longer than it."""
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return self._taken()
+        finally:
+            if collects:
+                gc.enable()
+
+    def _taken(self) -> Moment:
         return capture(self._state, {crew.node.spec.name: crew.in_hand for crew in self._crews if crew.in_hand is not None})
 
     def _states(self) -> dict[str, bytes]:

@@ -334,7 +334,7 @@ class Run:
                     await stack.enter_async_context(cast("AbstractAsyncContextManager[Any]", stage))
         if self._keeping is not None:
             await self._keeping.restore()
-            stack.push_async_callback(self._keeping.close)
+            stack.push_async_exit(self._keeping.close)
         await self._loading.start()
 
     async def _work(self) -> None:

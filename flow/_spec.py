@@ -89,12 +89,14 @@ class NodeSpec:
 class EdgeSpec:
     """A connection of two nodes. ``capacity`` is the user's; the plan holds the resolved one.
 
-    ``strays`` are the handles of other graphs it was declared with: the name of the node and of its graph.
+    What is put on a ``durable`` one is noted in the journal of a run that has one. ``strays`` are the handles of other graphs
+    it was declared with: the name of the node and of its graph.
     """
 
     source: str
     target: str
     capacity: Capacity = Capacity()
+    durable: bool = False
     where: str = ""
     strays: tuple[tuple[str, str], ...] = ()
 

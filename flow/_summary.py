@@ -23,6 +23,7 @@ class NodeSummary:
         lost: members given up inside a barrier, by reason.
         retried: failures followed by a retry.
         given_back: attempts given up by a cancel.
+        recalled: attempts that what a journal knew of an earlier one stood in for.
         failures: kinds of error with the first traceback of each.
         shares: share of worker time by state; they add up to 1.
         seconds: worker time.
@@ -36,6 +37,7 @@ class NodeSummary:
     lost: Mapping[str, int]
     retried: int
     given_back: int
+    recalled: int
     failures: Mapping[str, str]
     shares: Mapping[State, float]
     seconds: float
@@ -110,6 +112,7 @@ def _node(node: NodeState) -> NodeSummary:
         lost=dict(meter.lost),
         retried=meter.retried,
         given_back=meter.given_back,
+        recalled=meter.recalled,
         failures=dict(meter.failures),
         shares={state: spent / total if total else 0.0 for state, spent in meter.seconds.items()},
         seconds=total,
@@ -129,6 +132,7 @@ def table(summary: Summary) -> str:
         counts = [f"{node.taken} in", f"{node.emitted} out"]
         counts += [f"{count} {reason}" for reason, count in (*node.dropped.items(), *node.lost.items())]
         counts += [f"{node.retried} retried"] if node.retried else []
+        counts += [f"{node.recalled} recalled"] if node.recalled else []
         shares = sorted(((share, state) for state, share in node.shares.items() if share >= 0.01), reverse=True)
         lines.append(f"  {name:<{width}}  {', '.join(counts)}; " + ", ".join(f"{state} {share:.0%}" for share, state in shares))
     lines += [f"  pool {pool}: {units} units" for pool, units in summary.pools.items()]

@@ -87,7 +87,7 @@ class Compared:
         self.num_unknown += not known
         self.num_digests += None not in digest
         self.num_different += bool(found)
-        verdict = "; ".join(map(str, found[:1])) + (f", and {len(found) - 1} more figures differ" if found[1:] else "")
+        verdict = "; ".join(map(str, found[:1])) + (f", and {len(found) - 1} more" if found[1:] else "")
         figures = [f"{name.replace('_', ' ')} {_text(row[name])}" for name in _FIRST]
         figures += [] if digest[1] is None else [f"{DIGEST} {digest[1]}"]
         return f"{self._phase} step {number}: {', '.join(figures)}: {verdict or ('equal' if known else 'not in the run')}"
@@ -99,9 +99,9 @@ class Compared:
 
     def report(self) -> str:
         """All of it in a line, for people."""
-        told = f"{self._phase}: {self.num_steps} steps compared, {self.num_digests} of them to the bit of every parameter"
-        rest = f"; the run has nothing of {self.num_unknown} more" if self.num_unknown else ""
-        return f"{told}, {self.num_different or 'none'} differ{'s' if self.num_different == 1 else ''}{rest}"
+        told = f"{self._phase}: steps compared: {self.num_steps}, to the bit of every parameter: {self.num_digests}"
+        rest = f", not in the run: {self.num_unknown}" if self.num_unknown else ""
+        return f"{told}, different: {self.num_different or 'none'}{rest}"
 
     def _differences(
         self, before: Mapping[str, Any], row: StepRow, digest: tuple[str | None, str | None]

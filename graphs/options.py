@@ -19,7 +19,12 @@ class SavingOptions:
     accept: tuple[str, ...] = ()
     """Settings that differ from those the run was saved with, and would be refused, such as rl.group-size."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse what is out of range.
+
+        Raises:
+            ValueError: naming it.
+        """
         bounds = (("checkpoint-every", self.checkpoint_every, 1), ("keep", self.keep, 1), ("grace-s", self.grace_s, 0))
         for name, value, least in bounds:
             if value is not None and value < least:

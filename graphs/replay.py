@@ -13,14 +13,13 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from flow import Run
-from flow.saving import CannotResume, Commit, complete, read_state
+from flow.saving import CannotResume, Commit, RecordedStep, RecordedSteps, complete, read_state
 from graphs.compared import Compared, rows_of
 from graphs.dumped import dump_step
 from graphs.parts import Parts
 from graphs.program import Phase, Program
 from graphs.program_commits import load_begun
 from graphs.progress import read_progress
-from graphs.recorded import Recorded, RecordedStep
 from graphs.replayed_run import write_run
 from graphs.retraining import retraining, scored_by, trainer_again
 from graphs.rl_config import RlConfig
@@ -64,7 +63,7 @@ class Plan:
     program: Program
     number: int
     config: RlConfig
-    recorded: Recorded
+    recorded: RecordedSteps
     steps: Sequence[RecordedStep]
     commit: Commit | None
     options: ReplayOptions
@@ -108,7 +107,7 @@ def prepare_replay(run: Path, program: Program, options: ReplayOptions) -> Plan:
     config = program.phases[number].recorded
     assert config is not None
     commit = _commit(run, program.phases[number].name, options.from_commit)
-    recorded = Recorded(run / "journal", "rl", scored_by(config, program.parts), "trainer")
+    recorded = RecordedSteps(run / "journal", "rl", scored_by(config, program.parts), "trainer")
     first = 1 if commit is None else read_progress(commit).step + 1
     steps = _chosen(run, recorded, first, options)
     plan = Plan(program, number, config, recorded, steps, commit, options, run)
@@ -217,7 +216,7 @@ def _phase_of(commit: Commit) -> str | None:
     return None if progress.completed else progress.phases[progress.phase]
 
 
-def _chosen(run: Path, recorded: Recorded, first: int, options: ReplayOptions) -> list[RecordedStep]:
+def _chosen(run: Path, recorded: RecordedSteps, first: int, options: ReplayOptions) -> list[RecordedStep]:
     if not recorded.steps:
         raise LookupError(
             f"expected the steps of the run in '{run / 'journal'}', got none; only a run that was begun with --options.record "

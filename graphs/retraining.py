@@ -6,8 +6,9 @@ recorded >> advantages >> batches >> trainer
 from collections.abc import Sequence
 
 from flow import Graph
+from flow.saving import RecordedStep, RecordedSteps
 from graphs.parts import Parts
-from graphs.recorded import Recorded, RecordedGroups, RecordedStep
+from graphs.recorded import RecordedGroups
 from graphs.rl import learner_of, learning, scoring_of
 from graphs.rl_config import RlConfig
 from stages.train.gate import Gate, GateConfig
@@ -20,7 +21,7 @@ def trainer_again(config: RlConfig, parts: Parts) -> Gated:
     return learner_of(config, parts, scoring_of(config, parts), None, Gate(GateConfig()))
 
 
-def retraining(config: RlConfig, recorded: Recorded, steps: Sequence[RecordedStep], learner: Retraced) -> Graph:
+def retraining(config: RlConfig, recorded: RecordedSteps, steps: Sequence[RecordedStep], learner: Retraced) -> Graph:
     """Declare the replay of steps.
 
     Args:
@@ -31,7 +32,8 @@ def retraining(config: RlConfig, recorded: Recorded, steps: Sequence[RecordedSte
     """
     graph = Graph("rl")
     groups = graph.source("recorded", RecordedGroups(recorded, steps, learner.expect))
-    learning(graph, config.model_copy(update={"steps": len(steps)}), groups, learner)
+    advantages, _ = learning(graph, config.model_copy(update={"steps": len(steps)}), learner)
+    groups >> advantages
     return graph
 
 

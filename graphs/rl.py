@@ -55,8 +55,12 @@ def rl(config: RlConfig, parts: Parts, folder: Path | None = None, gate: Gate | 
     groups = graph.group("groups", episodes, missing=Retry(config.member_retries, then="drop"))
     rewards = graph.stage("rewards", parts.rewards(**penalty_of(config)))
 
+    advantages, trainer = learning(graph, config, learner)
+
     prompts >> members >> episodes >> groups >> rewards
-    trainer = learning(graph, config, asked.after(graph, rewards), learner)
+    scored = asked.after(graph, rewards, weights, durable=True)
+    graph.edge(episodes, groups, durable=True)
+    graph.edge(scored, advantages, durable=True)  # a judge may answer otherwise; and a replay is made of these
     freshness = Freshness(config.max_lag, config.late)
     graph.feedback(trainer, weights, initial=lambda: learner.weights, freshness=freshness)
     add_heldout(graph, config, parts, pinned, learner, weights, pools)
@@ -72,17 +76,16 @@ def learner_of(config: RlConfig, parts: Parts, asked: Scoring, folder: Path | No
     return gated(trainer, gate, parts.model, folder)
 
 
-def learning(graph: Graph, config: RlConfig, scored: Node[Any, Group], learner: Gated | Retraced) -> Node[Batch, Any]:
+def learning(graph: Graph, config: RlConfig, learner: Gated | Retraced) -> tuple[Node[Group, Group], Node[Batch, Any]]:
     """Declare what is behind the scored groups, of training and of its replay alike.
 
     Args:
         graph: gets the nodes.
         config: see ``RlConfig``.
-        scored: gives groups with all that advantages and loss read.
         learner: trains.
 
     Returns:
-        The sink.
+        The first node, which takes groups with all that advantages and loss read, and the sink.
     """
     # Advantages of a critic run compiled code, whose first call takes seconds.
     apart = Threads() if config.advantages.needs_critic else Inline()
@@ -90,8 +93,8 @@ def learning(graph: Graph, config: RlConfig, scored: Node[Any, Group], learner: 
     batches = graph.stage("batches", Pack(PackConfig(row_length=config.trainer.row_length), config.packed_needs))
     collect = Collect(config.groups_per_step, steps=config.steps)
     trainer = graph.sink("trainer", learner, collect=collect, placement=Threads())
-    scored >> advantages >> batches >> trainer
-    return trainer
+    advantages >> batches >> trainer
+    return advantages, trainer
 
 
 def penalty_of(config: RlConfig) -> Mapping[str, tuple[Function, float]]:

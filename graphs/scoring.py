@@ -9,14 +9,14 @@ from typing import Any
 
 from flax import nnx
 
-from flow import Graph, Node, Threads
+from flow import Cell, Graph, Node, Threads
 from graphs.parts import Parts
 from graphs.scoring_config import CriticConfig, ReferenceConfig, TeacherConfig
 from graphs.teacher import checked
 from stages.models.critic import ActorCritic
 from stages.models.lora import has_adapters, without_adapters
 from stages.models.mesh import mesh_of
-from stages.records import Group, LoadWeights
+from stages.records import Group, LoadWeights, Weights
 from stages.scoring.loading import load_all
 from stages.scoring.stage import TokenScores
 from stages.train.following import FollowConfig
@@ -40,11 +40,22 @@ class Scoring:
         """The one load of the cell of weights: a version is in force when the engine and all of these have it."""
         return load_all(engine, *(stage.load for stage in self.stages.values())) if self.stages else engine
 
-    def after(self, graph: Graph, node: Node[Any, Group]) -> Node[Any, Group]:
-        """Declare the nodes behind one that gives groups, and give the last."""
-        for name, stage in self.stages.items():
-            following = graph.stage(name, stage, placement=Threads())
-            node = node >> following
+    def after(
+        self, graph: Graph, node: Node[Any, Group], weights: Cell[Weights] | None = None, *, durable: bool = False
+    ) -> Node[Any, Group]:
+        """Declare the nodes behind one that gives groups, and give the last.
+
+        Args:
+            graph: gets the nodes.
+            node: gives groups.
+            weights: cell that ``load`` belongs to, read by those that change with it; ``None`` where nobody looks at versions.
+            durable: whether what the node gives is not to be made again after a kill.
+        """
+        for number, (name, stage) in enumerate(self.stages.items()):
+            changes = name == "values" or (name == "reference" and self.follow is not None)
+            following = graph.stage(name, stage, placement=Threads(), reads=weights if changes else None)
+            graph.edge(node, following, durable=durable and number == 0)
+            node = following
         return node
 
 

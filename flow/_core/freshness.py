@@ -11,6 +11,7 @@ still fit into the places left up to ``d``. Otherwise it waits for one that must
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from .._limits import Freshness
 from .item import Wake
@@ -130,6 +131,18 @@ class Admission:
         margins = {birth: self._margin(birth, version) for birth, version in self._holding.items()}
         latest = self._latest_margin(margins.values())
         return self._oldest(ready, [i for i, (birth, _) in enumerate(ready) if margins[birth] <= latest])
+
+    def bears(self, birth: int, version: int | None) -> bool:
+        """Whether a group may become as old as this version, so that it and all others can still be trained in time."""
+        margins = {other: self._margin(other, known) for other, known in self._holding.items()}
+        if self.too_old(version) or birth not in margins:
+            return False
+        margins[birth] = min(margins[birth], self._margin(birth, version))
+        due = [0] * (self.freshness.max_lag + 1)
+        for margin in margins.values():
+            due[margin] += 1
+        places = self.per_step - self._taken
+        return all(needed <= places + later * self.per_step for later, needed in enumerate(accumulate(due)))
 
     def take(self, birth: int) -> None:
         """The step under way takes a group. Its ticket stays out."""

@@ -19,6 +19,7 @@ class Meter:
         lost: values given up inside the node (a barrier's members), by reason.
         retried: failures followed by a retry.
         given_back: attempts given up by a cancel.
+        recalled: attempts that what a journal knew of an earlier one stood in for.
         failures: by kind of error, the first traceback of each.
         seconds: worker seconds by state.
     """
@@ -29,5 +30,6 @@ class Meter:
     lost: Counter[str] = field(default_factory=Counter[str])
     retried: int = 0
     given_back: int = 0
+    recalled: int = 0
     failures: dict[str, str] = field(default_factory=dict[str, str])
     seconds: dict[State, float] = field(default_factory=lambda: dict.fromkeys(STATES, 0.0))

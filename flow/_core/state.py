@@ -23,8 +23,7 @@ class State:
 
     Attributes:
         on_unwanted: called when items may have become unwanted on which attempts are under way; set by the run.
-        on_end: called with (node, values, reason) when items came to their end there, see ``Tally.ended``; set by the run where
-            somebody keeps a tally.
+        on_end: called with (node, values, reason) of items that came to their end, see ``Tally.ended``; set where one is kept.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -103,16 +102,19 @@ class State:
         item = node.input.take(index)
         if node.spec.order == "input" or node.spec.key is not None:
             node.began(item)
-        if node.cell is None:
-            item.seen = None
-        else:
-            item.seen = node.cell.version
-            stamp = self.stamp(node, item)
-            if stamp is not None and node.groups is not None and item.member is not None:
-                younger = node.groups.dispatched(item.birth, item.member, stamp)
-                if younger and node.admission is not None:
-                    node.admission.changed()
+        item.seen = None
+        if node.cell is not None:
+            self.saw(node, item, node.cell.version)
         return item
+
+    def saw(self, node: NodeState, item: Item, version: int) -> None:
+        """What comes of an attempt is made with this version of the cell, or was, where a journal stands in for it."""
+        item.seen = version
+        stamp = self.stamp(node, item)
+        if stamp is None or node.groups is None or item.member is None:
+            return
+        if node.groups.dispatched(item.birth, item.member, stamp) and node.admission is not None:
+            node.admission.changed()  # the group is younger
 
     def stamp(self, node: NodeState, item: Item) -> int | None:
         """Version of what this attempt makes: the oldest that went into it, of the cell that bounds its age."""

@@ -74,6 +74,7 @@ class Burst:
         )
         return (
             bare
+            and hands.crew.notes is None
             and not asynchronous(spec.stage)
             and isinstance(spec.placement, Inline)
             and all(edge.max_cost is None for edge in edges)

@@ -12,6 +12,7 @@ from .._core.channel import Channel
 from .._core.item import Item
 from .._core.node import NodeState
 from .._errors import StageFailed, format_path
+from .._recalling import StepNotes
 from .hands import Hands
 
 
@@ -53,6 +54,8 @@ class CollectorWorker:
                 raise
             self._state.commit_step(node, items)
             self._hands.host.published(node.spec.name, value)
+            if isinstance(self._hands.crew.notes, StepNotes):
+                self._hands.crew.notes.stepped(items)
             if not self._hands.cancelled:
                 await self._hands.host.keep(self._hands)
             if self._hands.cancelled:

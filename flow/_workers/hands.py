@@ -17,6 +17,7 @@ from .._executor import Executor
 from .._lane import Lane
 from .._park import Parker
 from .._processes.crew import ProcessCrew
+from .._recalling import NodeNotes, StepNotes
 from .._watcher import GuardedTally
 
 
@@ -79,6 +80,7 @@ class Crew:
         deadlines: deadlines of its attempts.
         executor: its threads; ``None`` where it does not run on threads.
         processes: its processes; ``None`` where it does not run in processes.
+        notes: what the journal of the run knows of it; ``None`` where there is none, or it has nothing to do with it.
         values: for a source, what it gives.
         in_hand: for a source, the item it drew that waits for room.
         keeps: for a source on a thread, gives its state, as it is kept; ``None`` where it is not.
@@ -107,6 +109,7 @@ class Crew:
     asked_s: float = 0.0
     asking_since: float | None = None
     processes: ProcessCrew | None = None
+    notes: NodeNotes | StepNotes | None = None
 
     def first_asks(self, now: float) -> None:
         """The first in line for inputs asks for pool units: meanwhile those behind it wait for these too, not for inputs."""

@@ -13,14 +13,17 @@ from .._context import Context
 from .._core.budget import Outcome
 from .._core.item import Item
 from .._core.pools import Request
-from .._errors import CancelledInside, DeadlineExceeded, StageFailed, WorkerDied
-from .._item import Failed, Filtered, Many
+from .._errors import CancelledInside, DeadlineExceeded, NotResumable, StageFailed, WorkerDied
+from .._item import Failed, Filtered
 from .._limits import Inline
 from .._policy import Drop, Emit, Failure, OnError, Retry
+from .._recalling import NodeNotes
 from .._stacks import place_of_thread
 from .burst import SPECIAL, Burst, Raised, Unwanted, asynchronous
 from .hands import Hands, is_awaitable
 from .in_bursts import InBursts
+from .noted import Noted
+from .outputs import failure_of, outputs_of, told
 
 _MOST_ATTEMPTS = 100
 """Attempts at one item that may be cancelled in a row; whoever does it, a stage that cancels its own task does it for ever."""
@@ -38,6 +41,9 @@ class Stage:
         assert self._node.input is not None
         self._input = self._node.input
         self._attempts = self._crew.attempts
+        notes = self._crew.notes
+        self._noted = Noted(hands, notes, self._attempt, self._retried) if isinstance(notes, NodeNotes) else None
+        self._try = self._attempt if self._noted is None else self._noted.attempt
         self._item: Item | None = None  # the lease under way
         self._request: Request | None = None  # pool units held for it
 
@@ -60,12 +66,12 @@ class Stage:
                 item, self._request = started
             self._item = item
             if (node.complete or not always_wanted) and (reason := self._state.unwanted(node, item)):
-                self._state.drop(node, item, reason)
+                self._drop(item, reason)
                 self._release()
                 continue
             try:
                 if plain is None:
-                    outcome = await self._attempt(item)
+                    outcome = await self._try(item)
                 else:  # as there, without what such a stage does not need
                     self._attempts[self._hands.task] = item
                     self._hands.lane.work(item)
@@ -91,9 +97,9 @@ class Stage:
                 raise asyncio.CancelledError
 
     def _is_plain(self) -> Callable[[Any, Context], Awaitable[Any]] | None:
-        """The stage, where it is asynchronous, runs on the loop, and has no deadline and no age."""
+        """The stage, where it is asynchronous, runs on the loop, and has no deadline, no age and no journal."""
         spec = self._node.spec
-        on_loop = isinstance(spec.placement, Inline) and asynchronous(spec.stage)
+        on_loop = isinstance(spec.placement, Inline) and asynchronous(spec.stage) and self._noted is None
         return spec.stage if on_loop and not spec.timed and spec.kind == "stage" else None
 
     async def finish(self, item: Item, outcome: Any) -> None:
@@ -130,6 +136,8 @@ class Stage:
         """Hand a plain result on where nothing has to be waited for; ``False`` to go the long way."""
         node = self._node
         if node.output is None or node.output.room <= 0 or node.spec.order == "input" or node.spec.key is not None:
+            return False
+        if self._noted is not None:
             return False
         node.budget.kept()
         self._state.pass_on(node, item, outcome)
@@ -197,15 +205,21 @@ class Stage:
                 return Unwanted(reason)
             if not (isinstance(policy, Retry) and isinstance(outcome.error, policy.on) and item.retries < policy.times):
                 return self._give_up(policy, item, outcome.error)
-            self._item = item = self._input.retried(item)
-            self._node.meter.retried += 1
+            if self._noted is not None:
+                self._noted.retried(item, failure_of(outcome.error))
+            item = self._retried(item)
             paused = await self._pause(item, policy.backoff_s * 2 ** (item.retries - 1))
             if paused is None:
                 self._request = await self._granted()
-                outcome = await self._attempt(item)
+                outcome = await self._try(item)
             else:
                 outcome = paused
         return outcome
+
+    def _retried(self, item: Item) -> Item:
+        self._node.meter.retried += 1
+        self._item = again = self._input.retried(item)
+        return again
 
     async def _pause(self, item: Item, seconds: float) -> Unwanted | None:
         """Wait before a retry, as long as the item is wanted."""
@@ -283,7 +297,7 @@ class Stage:
         if isinstance(policy, Retry):
             assert not isinstance(policy.then, str), "checked at build"
             policy = policy.then
-        failure = _failure(error)
+        failure = failure_of(error)
         if isinstance(policy, Emit):
             try:
                 return Failed(policy.make(item.value, failure, self._hands.context(item)), failure.kind)
@@ -301,23 +315,26 @@ class Stage:
         item = self._item
         assert item is not None
         if isinstance(outcome, Unwanted):
-            self._state.drop(self._node, item, outcome.reason)
+            self._drop(item, outcome.reason)
             return
         if isinstance(outcome, Filtered):
-            self._spend("filtered", _told(outcome))
-            self._state.drop(self._node, item, outcome.reason)
+            self._spend("filtered", told(outcome))
+            self._note_made(item, outcome)
+            self._drop(item, outcome.reason)
             return
         if isinstance(outcome, Failure):
             self._spend("failed", f"{outcome.kind}: {outcome.message}")
-            self._state.drop(self._node, item, outcome.kind, outcome)
+            self._note_made(item, outcome)
+            self._drop(item, outcome.kind, outcome)
             return
         outputs = self._outputs(item, outcome)
         if isinstance(outcome, Failed):
             marked = cast("Failed[Any]", outcome)
-            self._spend("marked", _told(marked))
+            self._spend("marked", told(marked))
             self._node.meter.failures.setdefault(marked.reason, marked.detail)
         else:
             self._node.budget.kept() if outputs else self._spend("filtered", "no output")
+        self._note_made(item, outcome)
         if self._node.output is None:
             self._state.commit(self._node, item, ())
             self._hands.host.committed(self._node.spec.name, [outcome])
@@ -332,8 +349,23 @@ class Stage:
         await self._hands.wait_for_room(self._node.output, outputs)
         self._commit(item, outputs)
 
+    def _note_made(self, item: Item, outcome: Any) -> None:
+        """Have the journal hold what an attempt came to, before anything sees it."""
+        try:
+            if self._noted is not None:
+                self._noted.made(item, outcome)
+        except NotResumable as error:
+            raise self._failed(item, error) from error
+
+    def _drop(self, item: Item, reason: str, failure: Failure | None = None) -> None:
+        self._state.drop(self._node, item, reason, failure)
+        if self._noted is not None:
+            self._noted.delivered(item)
+
     def _commit(self, item: Item, outputs: list[Item]) -> None:
         self._state.commit(self._node, item, outputs)
+        if self._noted is not None:
+            self._noted.delivered(item)
         self._hands.host.committed(self._node.spec.name, [output.value for output in outputs])
 
     async def _wait_for_turn(self, item: Item) -> None:
@@ -349,24 +381,11 @@ class Stage:
             del self._crew.turns[item.position]
 
     def _outputs(self, item: Item, outcome: Any) -> list[Item]:
-        version = self._state.stamp(self._node, item)
-        if isinstance(outcome, Many):
-            values = cast("Many[Any]", outcome).values
-            derived = [item.derive(value, version, item.failed) for value in values]
-            if (item.member is not None or self._node.admission is not None) and len(derived) > 1:
-                error = ValueError(
-                    f"expected at most one output for what takes part in a group or holds a ticket, got {len(derived)}; "
-                    "hand on one value that holds them all"
-                )
-                raise self._failed(item, error)
-            return [
-                Item(d.value, (*d.path, index), d.birth, d.member, d.retry, d.version, d.failed)
-                for index, d in enumerate(derived)
-            ]
-        if isinstance(outcome, Failed):
-            failed = cast("Failed[Any]", outcome)
-            return [item.derive(failed.value, version, failed.reason)]
-        return [item.derive(outcome, version, item.failed)]  # a mark stays on what is made of a failure
+        alone = item.member is not None or self._node.admission is not None
+        try:
+            return outputs_of(item, outcome, self._state.stamp(self._node, item), alone=alone)
+        except ValueError as error:
+            raise self._failed(item, error) from None
 
     def _spend(self, outcome: Outcome, reason: str = "") -> None:
         self._node.budget.record(outcome, reason)
@@ -374,15 +393,7 @@ class Stage:
             raise exceeded
 
     def _note(self, error: BaseException) -> None:
-        failure = _failure(error)
+        failure = failure_of(error)
         if failure.kind not in self._node.meter.failures:
             self._node.meter.failures[failure.kind] = failure.trace
         self._hands.host.instant(f"{self._node.spec.name}: {failure.kind}", {"message": failure.message})
-
-
-def _told(outcome: Filtered | Failed[Any]) -> str:
-    return f"{outcome.reason}: {outcome.detail}" if outcome.detail else outcome.reason
-
-
-def _failure(error: BaseException) -> Failure:
-    return Failure(type(error).__name__, str(error).splitlines()[0] if str(error) else "", error)

@@ -1,8 +1,8 @@
 """Exact resume: commits of a run on the disk, and what may declare a state that goes into them.
 
 ``_declared`` says what a stage can give, ``_image`` writes a moment of the graph, ``_commits`` brings folders onto the disk and
-``_commit`` reads them, ``_outline`` compares graphs, ``_journal`` and ``_records`` hold what was finished in between, ``_saving``
-is how a run is told of all this. The run's own part is ``flow/_keeping.py``.
+``_commit`` reads them, ``_outline`` compares graphs, ``_journal`` notes what is finished in between, in the ``_records``, and
+``_saving`` is how a run is told of all this. The run's own part is ``flow/_keeping.py`` and ``flow/_recalling.py``.
 """
 
 from .._codec import Hooks
@@ -13,6 +13,7 @@ from ._declared import Digested, Resumable, Saves
 from ._image import read_state
 from ._journal import Journal, read_journal
 from ._outline import Difference, differences, outline
+from ._recorded import RecordedStep, RecordedSteps
 from ._records import Begun, Cut, Digest, Forgiven, Made, Opened, Record, Step
 from ._saving import Saving
 
@@ -35,6 +36,8 @@ __all__ = [
     "NotResumable",
     "Opened",
     "Record",
+    "RecordedStep",
+    "RecordedSteps",
     "Resumable",
     "Saves",
     "Saving",

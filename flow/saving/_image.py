@@ -73,6 +73,7 @@ class _Meter(msgspec.Struct, frozen=True, array_like=True):
     lost: dict[str, int]
     retried: int
     given_back: int
+    recalled: int
     failures: dict[str, str]
     seconds: dict[State, float]
 
@@ -291,14 +292,17 @@ def _whole(item: _Item) -> Item:
 
 def _meter(meter: Meter) -> _Meter:
     return _Meter(
-        meter.finished, meter.steps, dict(meter.dropped), dict(meter.lost), meter.retried, meter.given_back, meter.failures,
-        dict(meter.seconds),
+        meter.finished, meter.steps, dict(meter.dropped), dict(meter.lost), meter.retried, meter.given_back, meter.recalled,
+        meter.failures, dict(meter.seconds),
     )  # fmt: skip
 
 
 def _read_meter(meter: _Meter) -> Meter:
     dropped, lost = Counter(meter.dropped), Counter(meter.lost)
-    return Meter(meter.finished, meter.steps, dropped, lost, meter.retried, meter.given_back, meter.failures, meter.seconds)
+    return Meter(
+        meter.finished, meter.steps, dropped, lost, meter.retried, meter.given_back, meter.recalled, meter.failures,
+        meter.seconds,
+    )  # fmt: skip
 
 
 def _each(items: dict[int, Any], change: Callable[[Any], Any]) -> dict[int, Any]:

@@ -15,6 +15,7 @@ import contextlib
 import errno
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +25,8 @@ from ._points import reach
 from ._records import MAGIC, Begun, Cut, Forgiven, Key, Made, Opened, Placed, Record, frame, read_file, unframe
 
 _LOG = logging.getLogger("headrace")
+_MOST_CUTS = 8
+"""Commits for which a result that nobody has delivered yet is remembered: it may never be, and must keep no file for ever."""
 _FAILURES = ("failed", "dropped", "retried")
 
 
@@ -64,7 +67,7 @@ class Journal:
         on_failure: Callable[[OSError], None] | None = None,
     ) -> None:
         self.folder, self.record, self.settings = folder.absolute(), record, settings
-        self.number, self._before, self._file = after, after, after
+        self.number, self._since, self._file = after, after, after
         self.told: list[str] = []
         self.failure: OSError | None = None
         self.trails: dict[str, dict[int, int]] = {}
@@ -73,6 +76,7 @@ class Journal:
         self._found: dict[Key, _Place] = {}  # of earlier processes
         self._failed: set[Key] = set()  # of these, what a graph that ended in an error is forgiven
         self._pending: dict[Key, _Place] = {}  # of this one, not delivered yet
+        self._cuts: deque[int] = deque(maxlen=_MOST_CUTS)
         self._handle: int | None = None
         self._end = 0
 
@@ -133,29 +137,35 @@ class Journal:
         Args:
             number: of the commit.
         """
-        since = min([self._before, self.number, *(place.file for place in self._pending.values())])
-        self._before, self.number = self.number, number
+        if len(self._cuts) == _MOST_CUTS:
+            for places in (self._found, self._pending):
+                for key in [key for key, place in places.items() if place.file < self._cuts[0]]:
+                    del places[key]
+        self._cuts.append(self._file)
+        self._since = min([self.number, *(place.file for place in (*self._found.values(), *self._pending.values()))])
+        self.number = number
         if number > self._file or self._handle is None:
             self._close()
             self._file = max(number, self._file)
             self._open()
-        self.append(Cut(number, since, self.trails))
+        self.append(Cut(number, self._since, self.trails))
         reach("journal.cut")
 
     def forget(self, oldest: int) -> None:
         """Remove the files that nobody needs any more who goes on from a commit that is kept. On any thread.
 
-        One commit more is left, since what it knows may be needed after a second kill: not all of it is used at once.
+        What was known before the latest commit and is not used yet stays, since it may be needed after a second kill.
 
         Args:
             oldest: number of the oldest commit that is kept.
         """
         if self.record:
             return
-        needed = min([oldest, self._before, *(place.file for place in list(self._pending.values()))])
+        needed = min(oldest, self._since)
         for number in _numbers(self.folder):
             if number < needed:
-                self._path(number).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # what cannot be removed now is next time
+                    self._path(number).unlink()
 
     # --- what is known ---
 
@@ -201,6 +211,8 @@ class Journal:
         elif isinstance(record, Made):
             self._found[record.key] = _Place(number, placed.start, placed.end)
             (self._failed.add if record.outcome in _FAILURES else self._failed.discard)(record.key)
+        elif isinstance(record, Cut):
+            self._cuts.append(number)
         elif isinstance(record, Forgiven):
             for key in [key for key in self._failed if key[0] == record.graph]:
                 self._failed.discard(key)

@@ -33,7 +33,7 @@ class Difference(NamedTuple):
 _MAY_CHANGE = frozenset(
     {
         "workers", "needs", "deadline_s", "placement", "on_error", "missing", "weights", "patience", "steps", "capacity",
-        "size", "budget",
+        "size", "budget", "durable",
     }
 )  # fmt: skip
 """Of a node, an edge, a pool or a rate: what decides what comes next, and says nothing of what is in a moment."""
@@ -47,7 +47,9 @@ def outline(plan: Plan) -> dict[str, Any]:
     whole = {
         "name": spec.name,
         "nodes": {name: _node(node) for name, node in spec.nodes.items()},
-        "edges": {edge.name: {"capacity": _capacity(plan.capacities[edge.name])} for edge in spec.edges},
+        "edges": {
+            edge.name: {"capacity": _capacity(plan.capacities[edge.name]), "durable": edge.durable} for edge in spec.edges
+        },
         "pools": {name: {"size": list(spec.pool_bounds(name))} for name in spec.pools},
         "rates": {name: {"size": rate} for name, rate in spec.rates.items()},
         "cells": {name: {"type": type_name(cell.type)} for name, cell in spec.cells.items()},
