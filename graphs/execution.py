@@ -59,6 +59,7 @@ class Execution:
         self._number, self._before = start.phase, start.spent
         self._versions: dict[str, Any] = {}
         self._run: Run | None = None
+        self._commits: ProgramCommits | None = None
         self._lag = LoopLag()
 
     async def run(self, plans: Prepared) -> Mapping[str, Any]:
@@ -146,7 +147,7 @@ class Execution:
         async with contextlib.AsyncExitStack() as stack:
             recorder = stack.enter_context(PerfettoWriter(trace_file(self._folder.path, self._folder.attempt)))
             settings = b"" if self._program.config is None else self._program.config.model_dump_json().encode()
-            commits = ProgramCommits(
+            commits = self._commits = ProgramCommits(
                 self._folder, self._options, self._start, self.progress, self._not_written, settings
             )  # fmt: skip
             stack.enter_context(commits)
@@ -176,7 +177,7 @@ class Execution:
         gc.freeze()
 
     async def _phase(self, phase: Phase, plan: Plan, recorder: PerfettoWriter, commits: ProgramCommits) -> str:
-        saving = None if phase.starts_over else commits.saving(self._number, self._trained)
+        saving = commits.saving(self._number, phase, self._trained)
         lag = self._lag = LoopLag()
         watchers = (self._folder, self._view)
         run = Run(plan, recorder=recorder, watchers=watchers, lag=lag, tally=self._folder.outcomes, saving=saving)
@@ -230,6 +231,7 @@ class Execution:
             sizes=self._folder.sizes(),
             engine_version=None if parts is None else parts.engine.statistics().version,
             versions=self._versions,
+            begun=None if self._commits is None else self._commits.begun,
         )
 
     def _not_written(self, what: str, error: Exception) -> None:
