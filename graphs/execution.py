@@ -17,7 +17,7 @@ from flax import nnx
 from flow import Plan, Run
 from flow.saving import CannotResume
 from flow.trace import LoopLag, PerfettoWriter, trace_file
-from graphs.changes import of_versions, stopping
+from graphs.changes import HASHED, of_versions, stopping
 from graphs.interrupts import interruptible
 from graphs.json_rows import encode
 from graphs.options import SavingOptions
@@ -146,9 +146,8 @@ class Execution:
         """Run what is left; gives the status."""
         async with contextlib.AsyncExitStack() as stack:
             recorder = stack.enter_context(PerfettoWriter(trace_file(self._folder.path, self._folder.attempt)))
-            settings = b"" if self._program.config is None else self._program.config.model_dump_json().encode()
             commits = self._commits = ProgramCommits(
-                self._folder, self._options, self._start, self.progress, self._not_written, settings
+                self._folder, self._options, self._start, self.progress, self._not_written, self._settings()
             )  # fmt: skip
             stack.enter_context(commits)
             await self._open(stack, recorder)
@@ -208,6 +207,11 @@ class Execution:
         """The model, where a phase that is over has trained it."""
         trained = any(phase.training is not None for phase in self._program.phases[: self._number])
         return self._program.parts.model if trained and self._program.parts is not None else None
+
+    def _settings(self) -> bytes:
+        """All that decides what the program makes, as bytes to compare."""
+        config = None if self._program.config is None else self._program.config.model_dump(mode="json")
+        return encode([config, {name: self._versions.get(name) for name in HASHED}])
 
     def _spent(self) -> Spent:
         before, seconds = self._before, 0.0 if self._run is None else self._run.summary().seconds

@@ -4,8 +4,8 @@ A commit between two graphs holds the parameters of the model, where something w
 on, as links: what a phase began with is needed again when it is gone on with, for a reference that stays as it was.
 
 What finished between two commits is in the journal of the program, which knows the versions that a training makes. An
-evaluation makes none, and its episodes are worth nothing for another model. So it has a journal of its own, named by the commit
-it began after, which no other evaluation ever begins after.
+evaluation makes none, and its episodes are worth nothing for another model, or with other settings. So it has a journal of its
+own, named by these and by the commit it began after, which no other evaluation ever begins after.
 """
 
 import asyncio
@@ -109,7 +109,7 @@ class ProgramCommits:
         start: what the program starts from.
         progress: tells how far it has come; on the loop.
         on_failure: told of what could not be written, in few words, and why.
-        settings: what the program was made from, see ``flow.saving.Journal``.
+        settings: what the program was made from, model included, see ``flow.saving.Journal``.
 
     Attributes:
         begun: number of the commit that the phase under way began after; ``None`` where that could not be made.
@@ -168,7 +168,7 @@ class ProgramCommits:
     def _journal_apart(self, name: str) -> Journal | None:
         if self.begun is None:
             return None
-        self._apart = self._folder.path / JOURNAL / f"{name}-{self.begun:06}"
+        self._apart = self._folder.path / JOURNAL / f"{name}-{self.begun:06}-{self._settings[:8]}"
         return self._stack.enter_context(self._journal_in(self._apart))
 
     async def between(self, trained: Transformer | None, *, same: bool) -> None:
