@@ -237,7 +237,7 @@ class Keeping:
     ) -> Commit:
         commit = self._commits.write(draft, about, self._graph, pieces, writes)
         if self._journal is not None:
-            self._journal.forget(complete(self._commits.folder)[0].number)
+            self._journal.forget(min((kept.number for kept in complete(self._commits.folder)), default=draft.number))
         return commit
 
     async def _of_sink(

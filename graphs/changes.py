@@ -18,12 +18,12 @@ MAY_CHANGE: Mapping[str, str] = {
     "*.max_concurrency": "how fast",
     "*.rates.*": "how fast",
     "*.pools.*": "how fast",
-    "delay.*": "how fast",
+    "*.delay.*": "how fast",
     "*.deadline_s": "how long something may take",
     "*.limits.*": "how long something may take",
-    "evaluate.num_tasks": "size of the evaluations to come",
-    "evaluate.attempts": "size of the evaluations to come",
-    "evaluate.pass_at": "what evaluations tell",
+    "*.evaluate.num_tasks": "size of the evaluations to come",
+    "*.evaluate.attempts": "size of the evaluations to come",
+    "*.evaluate.pass_at": "what evaluations tell",
     "*.gate.*_*": "when the run is stopped",
     "*.gate.patience": "when the run is stopped",
     "*.trainer.on_bad_step": "when the run is stopped",
@@ -43,7 +43,7 @@ MAY_CHANGE: Mapping[str, str] = {
     "*engine.eviction": "how fast; the last bits of numbers may differ",
     "*engine.prefill_*": "how fast; the last bits of numbers may differ",
 }
-"""Settings, by their path, that a run may go on with changed, and what they decide. Every other one is refused."""
+"""Settings, by the end of their path, that a run may go on with changed, and what they decide. Every other one is refused."""
 ANOTHER_RUN = "the run would have been another with it"
 
 
@@ -131,7 +131,7 @@ def stopping(changes: Sequence[Change]) -> list[Change]:
 def _setting(path: str, before: Any, now: Any, named: bool, over: Collection[str]) -> Change:
     if path.partition(".")[0] in over:
         return Change(path, before, now, "impossible", "that phase is over")
-    why = next((why for pattern, why in MAY_CHANGE.items() if fnmatch.fnmatchcase(path, pattern)), None)
+    why = next((why for pattern, why in MAY_CHANGE.items() if fnmatch.fnmatchcase(f".{path}", pattern)), None)
     if why is not None:
         return Change(path, before, now, "accepted", why)
     return Change(path, before, now, "accepted", "by name") if named else Change(path, before, now, "refused", ANOTHER_RUN)

@@ -85,12 +85,16 @@ def parsed(
         options: those to start from.
         saved: settings to start from, as a run wrote them down; ``None`` for ``default``.
         default: settings to start from; ``None`` for those of ``config_type`` itself.
+
+    Raises:
+        ValueError: settings that do not go together, or an option out of range.
     """
     config: list[Any] = []
     if config_type is not None:
         config.append(("config", Annotated[config_type, tyro.conf.arg(name="")], *_default(config_type, saved, default)))
     fields = [*config, ("options", type(options), dataclasses.field(default_factory=lambda: options))]
     read = read_settings(dataclasses.make_dataclass("Settings", fields), arguments, prog)
+    read.options.check()
     return getattr(read, "config", None), read.options
 
 

@@ -2,7 +2,8 @@
 
 This is what "equal" means where it is said that a run which was killed and gone on with equals one that never was:
 
-* ``metrics.jsonl``: the same rows of each stage in the same order, one for each step, every field but the times.
+* ``metrics.jsonl``: the same rows of each stage in the same order, one for each step, every field but the times. Rows that tell
+  of a commit which could not be made are no part of it.
 * ``episodes.jsonl``: the same episodes, as often, with every word.
 * ``summary.json``: the same status, scores and counts.
 * the latest commit: the same parameters, optimizer state and whatever else is in arrays, to the bit.
@@ -19,10 +20,16 @@ import msgspec
 import numpy as np
 import orbax.checkpoint as ocp
 
-TIMES = re.compile(
-    r"time|seconds|.*_s(_mean)?|.*_ms|.*_per_second|.*(wait|work)_share|high_water|peak_rss_mb|compilations|temporary_bytes|attempts?"
-)
-"""Names of fields that tell of time, of the machine, or of how often something had to be begun."""
+from graphs.run_folder import METRICS, TRANSCRIPTS
+from stages.train.metrics import of_the_machine
+
+TIMES = re.compile(r"seconds|.*_ms|.*(wait|work)_share|high_water|peak_rss_mb|attempts?")
+"""Beside the figures of the clock and of the machine that a row of metrics has: others of time, how full things were, and how
+often something had to be begun."""
+COMMITS = "commits"
+"""What rows of the saving itself say in place of a stage."""
+IN_FORCE = "cell "
+"""What the arrays are called that were in force in the middle of an evaluation, as in some commits and not in others."""
 MOST = 20
 """Differences that are listed of each file."""
 
@@ -59,14 +66,16 @@ def doubled(run: Path) -> list[str]:
 
 def _rows(run: Path) -> dict[str, list[Any]]:
     rows: dict[str, list[Any]] = {}
-    for line in (run / "metrics.jsonl").read_bytes().splitlines():
+    for line in (run / METRICS).read_bytes().splitlines():
         row = msgspec.json.decode(line)
+        if row.get("stage") == COMMITS:
+            continue
         rows.setdefault(f"{row.get('phase')}/{row.get('stage')}", []).append(_timeless(row))
     return rows
 
 
 def _episodes(run: Path) -> Counter[bytes]:
-    lines = (run / "episodes.jsonl").read_bytes().splitlines()
+    lines = (run / TRANSCRIPTS).read_bytes().splitlines()
     return Counter(msgspec.json.encode(_timeless(msgspec.json.decode(line)), order="sorted") for line in lines)
 
 
@@ -76,8 +85,12 @@ def _read(path: Path) -> Any:
 
 def _timeless(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _timeless(inner) for name, inner in value.items() if not TIMES.fullmatch(name)}
+        return {name: _timeless(inner) for name, inner in value.items() if not _of_time(name)}
     return [_timeless(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _of_time(name: str) -> bool:
+    return of_the_machine(name) or TIMES.fullmatch(name) is not None
 
 
 def _of_rows(one: Mapping[str, Sequence[Any]], other: Mapping[str, Sequence[Any]]) -> Iterable[str]:
@@ -120,7 +133,8 @@ def _arrays(run: Path) -> dict[str, np.ndarray]:
     """All arrays of the latest commits: of two that hold some of one name, those of the later."""
     folders: dict[str, Path] = {}
     for commit in sorted(path for path in (run / "checkpoints").glob("*") if path.name.isdecimal()):
-        folders |= {str(mark.parent.relative_to(commit)): mark.parent for mark in sorted(commit.rglob("_METADATA"))}
+        found = {str(mark.parent.relative_to(commit)): mark.parent for mark in sorted(commit.rglob("_METADATA"))}
+        folders |= {name: folder for name, folder in found.items() if not name.startswith(IN_FORCE)}
     return {f"{name}/{leaf}": array for name, folder in folders.items() for leaf, array in _restored(folder.absolute())}
 
 

@@ -145,7 +145,10 @@ class Execution:
         """Run what is left; gives the status."""
         async with contextlib.AsyncExitStack() as stack:
             recorder = stack.enter_context(PerfettoWriter(trace_file(self._folder.path, self._folder.attempt)))
-            commits = ProgramCommits(self._folder, self._options, self._start, self.progress, self._commit_failed)
+            settings = b"" if self._program.config is None else self._program.config.model_dump_json().encode()
+            commits = ProgramCommits(
+                self._folder, self._options, self._start, self.progress, self._not_written, settings
+            )  # fmt: skip
             stack.enter_context(commits)
             await self._open(stack, recorder)
             self._summary["versions"] = self._versions
@@ -229,7 +232,7 @@ class Execution:
             versions=self._versions,
         )
 
-    def _commit_failed(self, error: Exception) -> None:
-        row = {"warning": f"a commit could not be made, and the run goes on: {error}"}
+    def _not_written(self, what: str, error: Exception) -> None:
+        row = {"warning": f"{what}, and the run goes on: {error}"}
         self._folder.reported("commits", row)
         self._view.reported("commits", row)

@@ -14,12 +14,19 @@ class SavingOptions:
     many steps of training."""
     keep: int = 2
     """Latest commits that are kept."""
+    record: bool = False
+    """Keep the whole journal, for headrace replay: every episode, and what each step took."""
     grace_s: float = 20.0
     """Seconds from SIGTERM to the end: half of them for what is under way, the rest for the commit."""
     accept: tuple[str, ...] = ()
     """Settings that differ from those the run was saved with, and would be refused, such as rl.group-size."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse what is out of range.
+
+        Raises:
+            ValueError: naming it.
+        """
         bounds = (("checkpoint-every", self.checkpoint_every, 1), ("keep", self.keep, 1), ("grace-s", self.grace_s, 0))
         for name, value, least in bounds:
             if value is not None and value < least:
@@ -27,7 +34,7 @@ class SavingOptions:
 
     def kept(self) -> dict[str, Any]:
         """Those that are kept with a run; what is accepted is of one start of it."""
-        return {"checkpoint_every": self.checkpoint_every, "keep": self.keep, "grace_s": self.grace_s}
+        return {"checkpoint_every": self.checkpoint_every, "keep": self.keep, "record": self.record, "grace_s": self.grace_s}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ on, as links: what a phase began with is needed again when it is gone on with, f
 
 import asyncio
 import contextlib
-import logging
+import hashlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from flow import Plan, Run
-from flow.saving import Commit, Commits, Hooks, Saving, complete, link_tree
+from flow.saving import Commit, Commits, Hooks, Journal, Saving, complete, link_tree
 from graphs.options import SavingOptions
 from graphs.progress import Progress, Start
 from graphs.run_folder import RunFolder
@@ -26,7 +26,7 @@ MODEL = "model"
 """Folder in a commit between two graphs that the model's parameters are in, and in that of ``begun`` beside a graph."""
 BEGUN = "begun"
 _HOOKS = Hooks(write=write_array, read_ext=read_array)
-_LOG = logging.getLogger("headrace")
+_NOT_MADE = "a commit could not be made"
 
 
 class BegunWith:
@@ -102,7 +102,8 @@ class ProgramCommits:
         options: how often, and how many are kept.
         start: what the program starts from.
         progress: tells how far it has come; on the loop.
-        on_failure: told of a commit that could not be made.
+        on_failure: told of what could not be written, in few words, and why.
+        settings: what the program was made from, see ``flow.saving.Journal``.
     """
 
     def __init__(
@@ -111,17 +112,26 @@ class ProgramCommits:
         options: SavingOptions,
         start: Start,
         progress: Callable[[], Progress],
-        on_failure: Callable[[Exception], None],
+        on_failure: Callable[[str, Exception], None],
+        settings: bytes = b"",
     ) -> None:
         self._folder, self._start, self._progress, self._on_failure = folder, start, progress, on_failure
-        every = options.checkpoint_every
+        every, after = options.checkpoint_every, 0 if start.commit is None else start.commit.number
         path = folder.path / "checkpoints"
         self._commits = None if every is None else Commits(path, every=every, keep=options.keep, hooks=_HOOKS)
+        self._journal = Journal(
+            folder.path / "journal",
+            after=after,
+            record=options.record,
+            settings=hashlib.blake2b(settings, digest_size=16).hexdigest(),
+            on_failure=partial(on_failure, "the journal cannot be written up to the next commit"),
+        )
 
     def __enter__(self) -> "ProgramCommits":
         self._stack = contextlib.ExitStack()
         if self._commits is not None:
             self._stack.enter_context(self._commits)
+            self._stack.enter_context(self._journal)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -140,7 +150,8 @@ class ProgramCommits:
         if begun is not None:
             beside[BEGUN] = BegunWith(begun, self._commits.folder)
         resume = self._start.in_graph if number == self._start.phase else None
-        return Saving(self._commits, beside, resume, self._about, self._on_failure)
+        failed = partial(self._on_failure, _NOT_MADE)
+        return Saving(self._commits, beside, resume, self._about, failed, self._journal)
 
     async def between(self, trained: Transformer | None, *, same: bool) -> None:
         """Commit between two graphs, or behind the last one. Where that fails the program goes on: the one before is good.
@@ -153,6 +164,7 @@ class ProgramCommits:
             return
         try:
             draft = self._commits.begin()
+            self._journal.cut(draft.number)
             before = begun_with_latest(self._commits.folder) if same else None
             if trained is None:
                 writes = []
@@ -160,10 +172,11 @@ class ProgramCommits:
                 writes = [partial(link_tree, before, draft.folder / MODEL)]
             else:
                 writes = [save_model(trained, draft.folder / MODEL)]
-            await asyncio.to_thread(self._commits.write, draft, self._about(), writes=writes)
+            commit = await asyncio.to_thread(self._commits.write, draft, self._about(), writes=writes)
+            kept = min((each.number for each in complete(self._commits.folder)), default=commit.number)
+            await asyncio.to_thread(self._journal.forget, kept)
         except OSError as error:
-            _LOG.warning("a commit could not be made, and the run goes on: %s", error)
-            self._on_failure(error)
+            self._on_failure(_NOT_MADE, error)
 
     def _about(self) -> dict[str, object]:
         return msgspec.to_builtins(self._progress())

@@ -13,6 +13,19 @@ from graphs.program import Program
 from graphs.progress import BEGINNING, Start, read_progress
 
 
+def check_program(saved: dict[str, Any], program: Program) -> None:
+    """Refuse to go on with a run of another program.
+
+    Raises:
+        ValueError: naming both.
+    """
+    if saved["made_by"] != program.made_by:
+        raise ValueError(
+            f"expected the program that the run was begun with, {saved['made_by']}, got {program.made_by}; choose another "
+            "--options.name"
+        )
+
+
 def check_saves(run: Path, saved: dict[str, Any]) -> None:
     """Refuse a run that was not saved, or that nothing can make again.
 
@@ -58,11 +71,6 @@ def with_changes(start: Start, saved: dict[str, Any], program: Program, plans: P
     Raises:
         ValueError: something was changed that the run cannot go on with; all of it is told.
     """
-    if saved["made_by"] != program.made_by:
-        raise ValueError(
-            f"expected the program that the run was begun with, {saved['made_by']}, got {program.made_by}; choose another "
-            "--options.name"
-        )
     now = {} if program.config is None else program.config.model_dump(mode="json")
     over = () if start.progress is None else start.progress.over
     found = of_settings(saved["config"] or {}, now, options.accept, over)
@@ -80,7 +88,7 @@ def with_changes(start: Start, saved: dict[str, Any], program: Program, plans: P
     kept = [
         Change(f"options.{name}", saved["options"][name], value, "accepted", "how the run is saved")
         for name, value in options.kept().items()
-        if saved["options"][name] != value
+        if saved["options"].get(name, value) != value
     ]
     return replace(start, changes=[*found, *kept])
 

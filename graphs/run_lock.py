@@ -1,7 +1,6 @@
 """The lock of a run's folder: one process writes there. Held by the kernel, so that no kill leaves it behind."""
 
 import contextlib
-import errno
 import fcntl
 from collections.abc import Generator
 from pathlib import Path
@@ -21,7 +20,6 @@ def locked(folder: Path) -> Generator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise BlockingIOError(
-                errno.EAGAIN,
                 f"expected a run that nobody is at, got one that another process works on, in {folder}; wait for its end, or "
                 "end it",
             ) from error

@@ -9,6 +9,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 
 from flow.saving import complete
@@ -18,7 +19,7 @@ from graphs.execution import Prepared
 from graphs.options import SavingOptions
 from graphs.program import Program
 from graphs.progress import BEGINNING, Start
-from graphs.resuming import check_saves, find_start, with_changes
+from graphs.resuming import check_program, check_saves, find_start, with_changes
 from graphs.run_folder import RunFolder
 from graphs.saved import saved_config
 from graphs.view import View
@@ -64,10 +65,11 @@ def resume(arguments: list[str]) -> Work | None:
 
 def _going_on(path: Path, saved: dict[str, Any], program: Program, options: SavingOptions) -> Work | None:
     check_saves(path, saved)
+    check_program(saved, program)
     folder = RunFolder(path, resume=True)
     try:
         start = find_start(path)
-        if start.progress is not None and start.progress.completed:
+        if start.progress is not None and start.progress.completed and _summed_up(path):
             folder.close()
             tell(f"{path}: completed, nothing is left to do; summary: {folder.path / 'summary.json'}")
             return None
@@ -81,6 +83,12 @@ def _going_on(path: Path, saved: dict[str, Any], program: Program, options: Savi
     if start.changes:
         tell("changed since it was saved:\n" + "\n".join(f"  {change}" for change in start.changes))
     return _work(program, plans, folder, options, start)
+
+
+def _summed_up(run: Path) -> bool:
+    """Whether the summary says that a run is over. It may have been killed, or failed, after its last commit."""
+    file = run / "summary.json"
+    return file.exists() and msgspec.json.decode(file.read_bytes())["status"] == "completed"
 
 
 def executed(program: Program, folder: RunFolder, options: SavingOptions) -> Work:

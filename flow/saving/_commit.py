@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from .._errors import CannotResume
+from ._points import reach
 
 FORMAT = 1
 MANIFEST, MOMENT = "manifest.json", "moment"
@@ -108,6 +109,7 @@ class Commit:
             fcntl.flock(file, fcntl.LOCK_SH)
             if not (self.folder / MANIFEST).exists():
                 raise FileNotFoundError(f"{self.folder}: expected a commit, got one that was just removed; take the latest")
+            reach("commit.reading")
             yield
 
 

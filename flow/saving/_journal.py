@@ -26,7 +26,7 @@ from ._records import MAGIC, Begun, Cut, Forgiven, Key, Made, Opened, Placed, Re
 
 _LOG = logging.getLogger("headrace")
 _MOST_CUTS = 8
-"""Commits for which a result that waits for its delivery is remembered: what nobody delivers must keep no files for ever."""
+"""Commits for which a result that nobody has delivered yet is remembered: it may never be, and must keep no file for ever."""
 _FAILURES = ("failed", "dropped", "retried")
 
 
@@ -67,7 +67,7 @@ class Journal:
         on_failure: Callable[[OSError], None] | None = None,
     ) -> None:
         self.folder, self.record, self.settings = folder.absolute(), record, settings
-        self.number, self._before, self._file = after, after, after
+        self.number, self._since, self._file = after, after, after
         self.told: list[str] = []
         self.failure: OSError | None = None
         self.trails: dict[str, dict[int, int]] = {}
@@ -138,31 +138,34 @@ class Journal:
             number: of the commit.
         """
         if len(self._cuts) == _MOST_CUTS:
-            self._pending = {key: place for key, place in self._pending.items() if place.file >= self._cuts[0]}
+            for places in (self._found, self._pending):
+                for key in [key for key, place in places.items() if place.file < self._cuts[0]]:
+                    del places[key]
         self._cuts.append(self._file)
-        since = min([self.number, *(place.file for place in self._pending.values())])
-        self._before, self.number = self.number, number
+        self._since = min([self.number, *(place.file for place in (*self._found.values(), *self._pending.values()))])
+        self.number = number
         if number > self._file or self._handle is None:
             self._close()
             self._file = max(number, self._file)
             self._open()
-        self.append(Cut(number, since, self.trails))
+        self.append(Cut(number, self._since, self.trails))
         reach("journal.cut")
 
     def forget(self, oldest: int) -> None:
         """Remove the files that nobody needs any more who goes on from a commit that is kept. On any thread.
 
-        One commit more is left, since what it knows may be needed after a second kill: not all of it is used at once.
+        What was known before the latest commit and is not used yet stays, since it may be needed after a second kill.
 
         Args:
             oldest: number of the oldest commit that is kept.
         """
         if self.record:
             return
-        needed = min([oldest, self._before, *(place.file for place in list(self._pending.values()))])
+        needed = min(oldest, self._since)
         for number in _numbers(self.folder):
             if number < needed:
-                self._path(number).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # what cannot be removed now is next time
+                    self._path(number).unlink()
 
     # --- what is known ---
 
@@ -208,6 +211,8 @@ class Journal:
         elif isinstance(record, Made):
             self._found[record.key] = _Place(number, placed.start, placed.end)
             (self._failed.add if record.outcome in _FAILURES else self._failed.discard)(record.key)
+        elif isinstance(record, Cut):
+            self._cuts.append(number)
         elif isinstance(record, Forgiven):
             for key in [key for key in self._failed if key[0] == record.graph]:
                 self._failed.discard(key)

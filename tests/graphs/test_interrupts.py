@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -83,10 +83,12 @@ def patience() -> Iterator[None]:
 STARTED: "list[subprocess.Popen[str]]" = []
 
 
-def started(folder: Path, source: str = ENDLESS) -> "subprocess.Popen[str]":
+def started(
+    folder: Path, source: str = ENDLESS, command: Sequence[str] = ("run", "endless.py:endless", "--options.name", "it")
+) -> "subprocess.Popen[str]":
     """A run that has begun to work."""
     (folder / "endless.py").write_text(source)
-    command = [sys.executable, "-m", "graphs.cli", "run", "endless.py:endless", "--options.name", "it"]
+    command = [sys.executable, "-m", "graphs.cli", *command]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     STARTED.append(process)
     assert process.stdout is not None
@@ -96,11 +98,8 @@ def started(folder: Path, source: str = ENDLESS) -> "subprocess.Popen[str]":
     raise AssertionError("the run ended before it began")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_suspends_the_run_and_its_summary_says_so(tmp_path: Path, number: signal.Signals) -> None:
-    """S26."""
-    process = started(tmp_path)
-    trace = tmp_path / "runs" / "it" / "run.pftrace"
+def interrupted(process: "subprocess.Popen[str]", trace: Path, number: signal.Signals) -> str:
+    """What a run says that is interrupted once it is at work."""
     until = time.monotonic() + 20
     while trace.stat().st_size < 5_000 and time.monotonic() < until:  # the handler is there once the graph is at work
         time.sleep(0.05)
@@ -108,10 +107,27 @@ def test_an_interrupt_suspends_the_run_and_its_summary_says_so(tmp_path: Path, n
     output, _ = process.communicate(timeout=30)
     assert process.returncode == 130, output
     assert "Traceback" not in output
-    summary = json.loads((tmp_path / "runs" / "it" / "summary.json").read_text())
-    assert summary["status"] == "suspended"
-    assert summary["ledger_balanced"] is True
-    assert summary["stages"]["kept"]["taken"] > 0
+    return output
+
+
+@pytest.mark.parametrize(("number", "within"), [(signal.SIGINT, "10 s"), (signal.SIGTERM, "3 s")])
+def test_an_interrupt_suspends_the_run_which_says_how_to_go_on(tmp_path: Path, number: signal.Signals, within: str) -> None:
+    """S26. After SIGTERM half of the grace period is for what is under way. Counts go on."""
+    run = tmp_path / "runs" / "it"
+    command = ("run", "endless.py:endless", "--options.name", "it", "--options.grace-s", "6")
+    output = interrupted(started(tmp_path, command=command), run / "run.pftrace", number)
+    assert f"headrace: interrupted: attempts under way get {within} to end; interrupt again to stop at once" in output
+    assert output.splitlines()[-1] == "go on with: headrace resume runs/it"
+    before = json.loads((run / "summary.json").read_text())
+    assert (before["status"], before["ledger_balanced"]) == ("suspended", True)
+    assert before["stages"]["kept"]["taken"] > 0
+    if number == signal.SIGINT:
+        return
+    interrupted(started(tmp_path, command=("resume", "runs/it")), run / "run.1.pftrace", number)
+    after = json.loads((run / "summary.json").read_text())
+    assert (after["status"], after["ledger_balanced"], after["attempts"]) == ("suspended", True, 2)
+    assert after["stages"]["kept"]["taken"] > before["stages"]["kept"]["taken"]
+    assert after["wall_s"] > before["wall_s"]
 
 
 @pytest.mark.parametrize(("more", "stuck"), [(NO_MORE, 2), (TO_THREAD, 1)])

@@ -1,7 +1,7 @@
 """A program that is cut off at a commit, between two phases too, and gone on with ends as one that was not cut off.
 
-What a kill leaves is what is on the disk: copies of the folder of one run, taken while it runs, stand for it. Real kills, at any
-moment, are in ``tests/kill``.
+What a kill leaves is what is on the disk: copies of the folder of one run, taken while it runs, stand for it. Real kills, at
+any moment, are in ``tests/kill``.
 """
 
 import asyncio
@@ -148,8 +148,8 @@ def test_it_says_where_it_goes_on_and_its_trace_is_one_of_two_files(
     assert [row["row"]["step"] for row in later] in ([], [3])  # it was under way when the copy was made
 
 
-def test_what_a_run_saved_is_what_eval_and_resume_find(whole: Ended, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a program that was put together in code nothing can be made again; a completed one of the catalogue has nothing left."""
+def test_a_program_of_ones_own_code_is_gone_on_with_by_that_code(whole: Ended, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a program that was put together in code nothing can be made again."""
     with pytest.raises(SystemExit) as ended:
         main(["resume", str(whole.folder)])
     assert ended.value.code == 2

@@ -8,7 +8,22 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).with_name("importable")))
 
+pytest.register_assert_rewrite("equal_lives")
+
 from lives import Life, Start, lives
+
+RUN = (
+    "run", "counted", "--options.name", "it", "--options.resume", "auto", "--options.checkpoint-every", "3",
+    "--options.keep", "4",
+)  # fmt: skip
+"""What a scheduler that restarts jobs would call each time."""
+
+
+@pytest.fixture(scope="session")
+def start() -> Iterator[Start]:
+    """Starts a training that goes on from its latest commit, or whatever else ``headrace`` can do."""
+    with lives("calculator_child.py", RUN) as start:
+        yield start
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +31,14 @@ def start_summing() -> Iterator[Start]:
     """Starts a run of flow alone, which goes on from its latest commit; arguments as of ``summing_child``."""
     with lives("summing_child.py", ("1", "0")) as start:
         yield start
+
+
+@pytest.fixture(scope="session")
+def unkilled(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Life:
+    """A training that was never killed, at its end."""
+    life = start(tmp_path_factory.mktemp("never-killed"))
+    assert life.wait() == 0, life.output
+    return life
 
 
 @pytest.fixture(scope="session")

@@ -5,15 +5,18 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
-from flow import Collect, Context, Emit, Failed, Failure, Freshness, Gathered, Graph, Retry, Run, StageFailed, Summary
-from flow.saving import Begun, Commits, Journal, Made, Saving, read_journal
+from flow import Collect, Context, Emit, Failed, Failure, Freshness, Gathered, Graph, Retry, Run, Summary
+from flow.saving import Commits, Journal, Saving
 from flow.testing import run_virtual
 from flow.testing._threads import PlayedExecutor
 
 STEPS, SIZE, PER_STEP = 10, 3, 2
+Taken: TypeAlias = tuple[int, int, tuple[int, ...]]
+"""Of a group that was trained: its lag, its birth, its members."""
 
 
 class Numbers:
@@ -38,27 +41,33 @@ class Summing:
 
     def __init__(self, clock: random.Random) -> None:
         self.weight, self.steps, self._clock = 1, [], clock
-        self._step: list[tuple[int, tuple[int, ...]]] = []
+        self._step: list[Taken] = []
 
     async def add(self, group: Gathered[int], context: Context) -> None:
         assert context.lag is not None
-        self._step.append((context.birth, group.members))
+        self._step.append((context.lag, context.birth, group.members))
         await asyncio.sleep(self._clock.choice([0, 0.2]))
 
     async def finish(self, context: Context) -> int:
         await asyncio.sleep(self._clock.choice([0, 0.1]))
-        for birth, members in self._step:
-            for value in members:
-                self.weight = (self.weight * 31 + birth * 7 + value) % 1_000_003
+        self.weight = weight_after(self.weight, self._step)
         self.steps.append(self._step)
         self._step = []
         return self.weight
 
-    def state(self) -> tuple[int, list[list[tuple[int, tuple[int, ...]]]]]:
+    def state(self) -> tuple[int, list[list[Taken]]]:
         return self.weight, self.steps
 
-    def restore(self, state: tuple[int, list[list[tuple[int, tuple[int, ...]]]]]) -> None:
+    def restore(self, state: tuple[int, list[list[Taken]]]) -> None:
         self.weight, self.steps, self._step = state[0], list(state[1]), []
+
+
+def weight_after(weight: int, step: list[Taken]) -> int:
+    """What a step makes of the weight."""
+    for _, birth, members in step:
+        for value in members:
+            weight = (weight * 31 + birth * 7 + value) % 1_000_003
+    return weight
 
 
 @dataclass
@@ -68,22 +77,29 @@ class World:
     Attributes:
         begun: executions that began, by (path, member, retry, attempt).
         ended: executions that came to their end, by (path, retry).
-        made_by: version of the weight and value that each of them gave, by the same.
+        raises: whether some of them raise; the stage tries these again on the lease that it has.
     """
 
     begun: Counter[tuple[tuple[int, ...], int, int, int]] = field(default_factory=Counter)
     ended: Counter[tuple[tuple[int, ...], int]] = field(default_factory=Counter)
+    raises: bool = True
 
     async def play(self, number: int, context: Context, clock: random.Random) -> int | Failed[int]:
         self.begun[context.path, context.member, context.retry, context.attempt] += 1
+        weight = context.read().value
         await asyncio.sleep(clock.choice([0, 0, 0.3, 1, 3]))
         self.ended[context.path, context.retry] += 1
         luck = random.Random(f"{context.path} {context.retry}").random()
-        if luck < 0.1:
+        if luck < 0.1 and self.raises:
             raise OSError("the server is away")
         if luck < 0.2:
             return Failed(0, "unlucky")
-        return (context.read().value * 3 + number * 11 + context.member + 100 * context.retry) % 10_007
+        return value_of(weight, number, context.member, context.retry)
+
+
+def value_of(weight: int, number: int, member: int, retry: int) -> int:
+    """What an execution gives."""
+    return (weight * 3 + number * 11 + member + 100 * retry) % 10_007
 
 
 @dataclass
@@ -155,11 +171,13 @@ class Life:
             running.abort(RuntimeError("the lights went out"))
 
 
-def lives(folder: Path, seed: int, **settings: object) -> tuple[Life, World]:
+def lives(folder: Path, seed: int, *, raises: bool = True, **settings: object) -> tuple[Life, World]:
     """Cut a run off again and again, and go on with it to its end."""
-    clock, world = random.Random(seed), World()
+    clock, world = random.Random(seed), World(raises=raises)
     for number in range(30):
-        life = Life(folder, world, 100 * seed + number, cut_after_s=4 * clock.random(), suspend=clock.random() < 0.3, **settings)
+        life = Life(
+            folder, world, 100 * seed + number, cut_after_s=4 * clock.random(), suspend=clock.random() < 0.3, **settings
+        )
         if (summary := life.run().summary) is not None and summary.status == "completed":
             return life, world
     return Life(folder, world, seed, **settings).run(), world
@@ -176,3 +194,28 @@ def test_what_was_finished_is_made_once_and_no_attempt_number_comes_twice(tmp_pa
     assert life.summary.balanced
     assert set(world.ended.values()) == {1}
     assert set(world.begun.values()) == {1}
+
+
+@pytest.mark.parametrize(("max_lag", "late"), [(1, "wait"), (2, "wait"), (1, "drop")])
+@pytest.mark.parametrize("seed", range(3))
+def test_with_a_lag_a_result_stands_only_for_the_version_it_was_made_with(tmp_path, seed, max_lag, late):
+    """P3: what a number of a version means may differ after a kill, and nothing is trained under a wrong one.
+
+    Each value tells which weight it was made with. Those weights are worked out anew from the steps, and must be the ones in
+    force at the version that the value is stamped with.
+    """
+    life, world = lives(tmp_path, seed, every=1 + seed, keep=1 + seed % 2, max_lag=max_lag, late=late, raises=False)
+    assert life.summary.balanced
+    assert set(world.begun.values()) == {1}
+    assert late == "drop" or not any("stale" in node.dropped for node in life.summary.nodes.values())
+    weights = [1]
+    for number, step in enumerate(life.sink.steps):
+        for lag, birth, members in step:
+            weight = weights[number - lag]
+            assert 0 <= lag <= max_lag
+            for member, value in enumerate(members):
+                assert value in [value_of(w, birth, member, r) for w in weights[number - lag :] for r in range(4)]
+            oldest = [value_of(weight, birth, member, retry) for member in range(SIZE) for retry in range(4)]
+            assert set(members) & set(oldest)
+        weights.append(weight_after(weights[-1], step))
+    assert life.sink.weight == weights[-1]

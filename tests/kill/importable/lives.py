@@ -59,7 +59,8 @@ class Life:
 
     def told(self, word: str) -> list[str]:
         """Lines of ``executions`` with this word, without it."""
-        lines = (self.folder / "executions").read_text().splitlines()
+        path = self.folder / "executions"
+        lines = path.read_text().splitlines() if path.exists() else []
         return [line.removeprefix(f"{word} ") for line in lines if line.startswith(f"{word} ")]
 
     @property

@@ -1,0 +1,72 @@
+"""A training that is killed anywhere and started again equals one that never was: figures, episodes, parameters, to the bit.
+
+Real processes, the real command, SIGKILL. What is equal is ``graphs/equal.py``; what is killed is ``calculator_child.py``: a
+warm start, an evaluation, GRPO with tools, members that fail and evaluations beside it, and another evaluation.
+"""
+
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from equal_lives import check_equal
+from lives import Life, Start, points_of
+
+MOST_S = 5.0
+"""Seconds after which a process that is killed at a random time is killed at the latest."""
+
+
+@pytest.mark.slow
+def test_a_training_that_is_killed_and_preempted_one_after_another_equals_one_that_never_was(
+    start: Start, unkilled: Life, tmp_path: Path
+) -> None:
+    """P1 to P6, S92, S94, S95, S96, S100: killed after a commit, killed while it is gone on with, SIGTERM in mid-step."""
+    for die in (("commit.renamed", 6), ("resume.restored", 1)):
+        life = start(tmp_path, die=die)
+        assert life.wait() == -9, f"{die}: {life.output}"
+    begun = len(life.told("begun"))
+    life = start(tmp_path)
+    life.wait_for(lambda: len(life.told("begun")) > begun + 4, "episodes of a step")
+    life.kill(signal.SIGTERM)
+    assert life.wait() == 130, life.output
+    assert "go on with: headrace resume runs/it" in life.output
+    life = start(tmp_path, "resume", "runs/it")
+    assert life.wait() == 0, life.output
+    check_equal(life, unkilled)
+
+
+@pytest.mark.soak
+def test_trainings_that_are_killed_at_any_point_they_reach_equal_one_that_never_was(
+    start: Start, unkilled: Life, tmp_path: Path
+) -> None:
+    """P1 to P5, S92, S94, S95, S96, S100."""
+    points = points_of(unkilled)
+    for point, nth in points:
+        folder = tmp_path / f"{point}-{nth}"
+        assert start(folder, die=(point, nth)).wait() == -9
+        life = start(folder)
+        assert life.wait() == 0, life.output
+        check_equal(life, unkilled)
+    for point, count in Counter(point for point, _ in points).items():
+        print(f"{point:20} {count:4} kills, all equal to the training that was not killed")
+
+
+@pytest.mark.soak
+def test_trainings_that_are_killed_at_random_times_again_and_again_equal_one_that_never_was(
+    start: Start, unkilled: Life, tmp_path: Path
+) -> None:
+    """P6."""
+    chance, kills = random.Random(0), 0
+    for number in range(12):
+        for _ in range(4):
+            life = start(tmp_path / f"{number}")
+            time.sleep(MOST_S * chance.random())
+            life.kill()
+            kills += life.wait() == -9
+        life = start(tmp_path / f"{number}")
+        assert life.wait() == 0, life.output
+        check_equal(life, unkilled)
+    print(f"{kills} kills at random times in 12 trainings, all equal to the training that was not killed")
+    assert kills > 24
