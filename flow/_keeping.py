@@ -6,6 +6,7 @@ but the commit after it.
 """
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -219,6 +220,7 @@ class Keeping:
                 self._journal.cut(draft.number)
             about = dict(self._saving.about())
             writes = [one.save(draft.folder / name) for name, one in self._saved.items() if name not in self._triggers]
+            reach("commit.taken")
             await self._idle()
             for name in self._saved.keys() & self._triggers:
                 writes.append(await self._of_sink(name, draft, call, steps, states))
@@ -251,6 +253,16 @@ class Keeping:
         return await call(self._saved[name].save, draft.folder / name)
 
     def _capture(self) -> Moment:
+        """Take the moment. Thousands of objects at once would set off collections of garbage, which take far longer than it."""
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return self._taken()
+        finally:
+            if collects:
+                gc.enable()
+
+    def _taken(self) -> Moment:
         return capture(self._state, {crew.node.spec.name: crew.in_hand for crew in self._crews if crew.in_hand is not None})
 
     def _states(self) -> dict[str, bytes]:

@@ -7,6 +7,7 @@ them), and the time, so that a rate begins anew.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from .budget import Spent
@@ -17,6 +18,8 @@ from .item import Item
 from .meter import Meter
 from .node import NodeState
 from .state import State
+
+_POSITION = attrgetter("position")
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,7 @@ def _given_back(item: Item) -> Item:
 
 def _edge(edge: Channel) -> EdgeMoment:
     items = [*map(_copy, edge.buffer), *map(_given_back, edge.out.values())]
-    return EdgeMoment(tuple(sorted(items, key=lambda item: item.position)), edge.put_count, edge.high_water, edge.closed)
+    return EdgeMoment(tuple(sorted(items, key=_POSITION)), edge.put_count, edge.high_water, edge.closed)
 
 
 def _restore_edge(edge: Channel, moment: EdgeMoment) -> None:
@@ -169,8 +172,8 @@ def _meter(node: NodeState) -> Meter:
 
 def _copied_group(group: OpenGroup) -> OpenGroup:
     return OpenGroup(
-        group.origin, group.size, dict(group.values), dict(group.failures), dict(group.failed), dict(group.versions),
-        dict(group.member_retries), group.version,
+        group.origin, group.size, group.values.copy(), group.failures.copy(), group.failed.copy(), group.versions.copy(),
+        group.member_retries.copy(), group.version,
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ Between them stand a repeat, the reward stage and a barrier like anywhere else. 
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -119,14 +120,14 @@ class PinnedScores:
         """
         evaluation, score = self._pinned.running, self._scores.score()
         assert evaluation is not None, "an evaluation ends once"
-        row = _row(evaluation, score, self._pinned.num_given_up)
+        row = partial(_row, evaluation, score, self._pinned.num_given_up)  # with the times of when it is called
         try:
             if self._on_score is not None:
-                await self._on_score(None if evaluation.cut else score, evaluation, row)
+                await self._on_score(None if evaluation.cut else score, evaluation, row())
         except Exception:
-            context.report(row)  # what the run ended for
+            context.report(row())  # what the run ended for
             raise
-        context.report(row)
+        context.report(row())
         self._pinned.end()
         self._scores, self._counted = self._scores.renewed(), set()
         return score

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from stages.records import Task
+from stages.tasks.identity import plain
 
 
 class Columns(BaseModel):
@@ -27,7 +28,8 @@ class Columns(BaseModel):
     difficulty: str | None = None
     """Text or integers, or null. ``None``: no task has one."""
     extra: tuple[str, ...] | None = None
-    """Columns that go into ``Task.extra`` under their names. ``None``: all that are named nowhere above."""
+    """Columns that go into ``Task.extra`` under their names, as plain values: dates and decimals are text. ``None``: all that
+    are named nowhere above."""
 
     @property
     def named(self) -> dict[str, str]:
@@ -71,7 +73,7 @@ class Columns(BaseModel):
             prompt=str(fields["prompt"]),
             answer=fields.get("answer"),
             source=name if self.source is None else str(fields["source"]),
-            extra={column: row[column] for column in extra},
+            extra=plain({column: row[column] for column in extra}) if extra else {},
             difficulty=fields.get("difficulty"),
         )
 

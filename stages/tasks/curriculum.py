@@ -17,7 +17,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
 from stages.records import Group, Task
-from stages.tasks.mixture import TaskSource, stateful
+from stages.tasks.mixture import TaskSource, restore_parts, stateful
 
 Value = TypeVar("Value")
 Load = Callable[[Value, int], Awaitable[None]]
@@ -73,6 +73,7 @@ class CurriculumState(msgspec.Struct, frozen=True):
     """Where a curriculum is: all that its next draws follow from.
 
     Attributes:
+        names: of the buckets, in order.
         drawn: draws so far.
         credits: what each bucket is owed, in parts of a draw; adds up to 0.
         over: buckets that have ended.
@@ -84,6 +85,7 @@ class CurriculumState(msgspec.Struct, frozen=True):
         parts: state of each bucket.
     """
 
+    names: tuple[str, ...]
     drawn: int
     credits: tuple[int, ...]
     over: tuple[bool, ...]
@@ -202,7 +204,7 @@ class Curriculum:
             TypeError: a bucket declares no state.
         """
         return CurriculumState(
-            self._drawn, tuple(self._credits), tuple(self._over), tuple(self._estimates), tuple(self._waiting),
+            self._names, self._drawn, tuple(self._credits), tuple(self._over), tuple(self._estimates), tuple(self._waiting),
             tuple(self._seen.values()), self._version, self.num_late,
             tuple(bucket.state() for bucket in stateful(self._names, self._buckets)),
         )  # fmt: skip
@@ -213,18 +215,11 @@ class Curriculum:
         Raises:
             ValueError: it is of other buckets, or one of them has no such place.
         """
-        state = msgspec.convert(state, CurriculumState)
-        if len(state.parts) != len(self._names):
-            raise ValueError(
-                f"expected the state of {len(self._names)} buckets; got that of {len(state.parts)}, in Curriculum.restore; "
-                "resume with the buckets the run was started with"
-            )
+        restore_parts(state.names, state.parts, self._names, self._buckets, "Curriculum.restore")
         self._drawn, self._version, self.num_late = state.drawn, state.version, state.num_late
         self._credits, self._over = list(state.credits), list(state.over)
         self._estimates, self._waiting = list(state.estimates), list(state.waiting)
         self._seen = {observation.birth: observation for observation in state.seen}
-        for bucket, part in zip(stateful(self._names, self._buckets), state.parts, strict=True):
-            bucket.restore(part)
 
     def _learn(self, observed: tuple[Observation, ...]) -> None:
         for one in observed:

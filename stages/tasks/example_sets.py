@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from stages.records import Example
-from stages.tasks.source import Endless
+from stages.tasks.identity import SetId, check_same_set
+from stages.tasks.source import Endless, EndlessState
 
 
 class ExampleSets:
@@ -32,10 +33,20 @@ class ExampleSets:
         self._drawn += 1
         return tuple(self._examples[first + offset] for offset in range(self._size))
 
-    def state(self) -> int:
+    def state(self) -> EndlessState:
         """Number of sets drawn."""
-        return self._drawn
+        return EndlessState(self._drawn, self._identity)
 
-    def restore(self, state: int) -> None:
-        """Go on after this many sets."""
-        self._drawn = state
+    def restore(self, state: EndlessState) -> None:
+        """Go on after this many sets.
+
+        Raises:
+            ValueError: it is a place in another set, or in another order of it.
+        """
+        check_same_set(state.of, self._identity, "ExampleSets.restore")
+        self._drawn = state.drawn
+
+    @property
+    def _identity(self) -> SetId:
+        whole = self._examples.identity
+        return SetId(whole.size, whole.fingerprint, f"{whole.order}, {self._size} at a time")

@@ -7,11 +7,29 @@ and passes over what was drawn; ``Stateful`` is for an iterable that knows its p
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, get_type_hints
+
+import msgspec
+
+from stages.arrays import ARRAYS
+from stages.tasks.identity import fingerprint_of
 
 Value = TypeVar("Value")
 Value_co = TypeVar("Value_co", covariant=True)
 Place = TypeVar("Place")
+_ENCODE = msgspec.msgpack.Encoder(enc_hook=ARRAYS.write).encode
+
+
+class ReplayedState(msgspec.Struct, frozen=True):
+    """Where ``Replayed`` is.
+
+    Attributes:
+        drawn: values drawn.
+        last: fingerprint of the last of them; empty before the first.
+    """
+
+    drawn: int
+    last: str
 
 
 class Iterated(Generic[Value]):
@@ -47,6 +65,7 @@ class Replayed(Generic[Value]):
         self._make = make
         self._values = iter(make())
         self._drawn = 0
+        self._last: list[Value] = []
 
     def draw(self) -> Value:
         """The next value.
@@ -55,27 +74,33 @@ class Replayed(Generic[Value]):
             StopIteration: there are no more.
         """
         value = next(self._values)
-        self._drawn += 1
+        self._drawn, self._last = self._drawn + 1, [value]
         return value
 
-    def state(self) -> int:
-        """Values drawn."""
-        return self._drawn
+    def state(self) -> ReplayedState:
+        """Values drawn.
 
-    def restore(self, state: int) -> None:
+        Raises:
+            TypeError: a value cannot be saved as it is.
+        """
+        return ReplayedState(self._drawn, fingerprint_of(self._last) if self._last else "")
+
+    def restore(self, state: ReplayedState) -> None:
         """Begin again and pass over this many values.
 
         Raises:
-            ValueError: there are fewer.
+            ValueError: there are fewer, or the last of them is another.
         """
-        values = iter(self._make())
-        passed = sum(1 for _ in islice(values, max(0, state)))
-        if passed != state:
+        values, passed, last = iter(self._make()), 0, list[Value]()
+        for value in islice(values, state.drawn):
+            passed, last = passed + 1, [value]
+        if passed != state.drawn or (last and fingerprint_of(last) != state.last):
+            got = f"{passed}" if passed != state.drawn else "others"
             raise ValueError(
-                f"expected {state} values to pass over; got {passed}, in Replayed.restore; "
+                f"expected the {state.drawn} values that were drawn, to pass over; got {got}, in Replayed.restore; "
                 "resume with the iterable the run was started with"
             )
-        self._values, self._drawn = values, state
+        self._values, self._drawn, self._last = values, state.drawn, last
 
 
 class Placed(Protocol[Value_co, Place]):
@@ -115,11 +140,16 @@ class Stateful(Generic[Value, Place]):
             self._values = iter(self._source)
         return next(self._values)
 
-    def state(self) -> Place:
-        """That of the iterable."""
-        return self._source.state()
+    def state(self) -> bytes:
+        """That of the iterable, as bytes, whatever it is.
 
-    def restore(self, state: Place) -> None:
-        """Restore the iterable."""
-        self._source.restore(state)
+        Raises:
+            TypeError: it cannot be written.
+        """
+        return _ENCODE(self._source.state())
+
+    def restore(self, state: bytes) -> None:
+        """Restore the iterable, with a state of the type that its own ``state`` is annotated with."""
+        hint: Any = get_type_hints(self._source.state).get("return", Any)
+        self._source.restore(msgspec.msgpack.decode(state, type=hint, ext_hook=ARRAYS.read_ext))
         self._values = None

@@ -13,7 +13,7 @@ must come first is next. We break ties by an order made of the seed.
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, get_type_hints, runtime_checkable
 
 import msgspec
 
@@ -54,11 +54,13 @@ class MixtureState(msgspec.Struct, frozen=True):
     """Where a mixture is.
 
     Attributes:
+        names: of the sources, in order.
         counts: draws of each source, in the order of names, since the last of them was over; what the order follows from.
         over: sources that are over.
         parts: state of each source.
     """
 
+    names: tuple[str, ...]
     counts: tuple[int, ...]
     over: tuple[bool, ...]
     parts: tuple[Any, ...]
@@ -125,7 +127,7 @@ class Mixture:
             TypeError: a source declares no state.
         """
         parts = stateful(self._names, self._sources)
-        return MixtureState(tuple(self._counts), tuple(self._over), tuple(part.state() for part in parts))
+        return MixtureState(self._names, tuple(self._counts), tuple(self._over), tuple(part.state() for part in parts))
 
     def restore(self, state: MixtureState) -> None:
         """Go where ``state`` says.
@@ -133,15 +135,8 @@ class Mixture:
         Raises:
             ValueError: it is of a mixture of other sources, or one of them has no such place.
         """
-        state = msgspec.convert(state, MixtureState)
-        if not len(state.counts) == len(state.over) == len(state.parts) == len(self._names):
-            raise ValueError(
-                f"expected the state of {len(self._names)} sources; got that of {len(state.counts)}, in Mixture.restore; "
-                "resume with the sources the run was started with"
-            )
+        restore_parts(state.names, state.parts, self._names, self._sources, "Mixture.restore")
         self._counts, self._over = list(state.counts), list(state.over)
-        for source, part in zip(stateful(self._names, self._sources), state.parts, strict=True):
-            source.restore(part)
 
 
 def next_part(weights: tuple[int, ...], counts: list[int], over: list[bool], ranks: list[int]) -> int:
@@ -161,6 +156,34 @@ def next_part(weights: tuple[int, ...], counts: list[int], over: list[bool], ran
         if counts[index] * total // weights[index] <= drawn
     ]
     return min(due)[2]
+
+
+def restore_parts(
+    saved: Sequence[str], parts: Sequence[Any], names: Sequence[str], sources: Sequence[TaskSource], where: str
+) -> None:
+    """Let sources that others draw from go where their states say, each of the type that its ``state`` is annotated with.
+
+    Args:
+        saved: names of the sources that the states are of.
+        parts: the states, plain values or as they were given.
+        names: of the sources.
+        sources: go on.
+        where: the method that was asked, for the error.
+
+    Raises:
+        ValueError: they are other sources, or one of them has no such place.
+    """
+    if tuple(saved) != tuple(names):
+        raise ValueError(
+            f"expected the sources {', '.join(saved)}, whose places these are; got {', '.join(names)}, in {where}; resume with "
+            "the sources the run was started with"
+        )
+    for name, source, part in zip(names, stateful(names, sources), parts, strict=True):
+        hint: Any = get_type_hints(source.state).get("return", Any)
+        try:
+            source.restore(msgspec.convert(part, hint))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
 
 
 def stateful(names: Sequence[str], sources: Sequence[TaskSource]) -> Sequence[StatefulSource]:

@@ -10,8 +10,9 @@ import msgspec
 
 from stages.records import Example, Message, Preference
 from stages.tasks.examples import ExampleRow, MessageRow, to_example, to_row
+from stages.tasks.identity import check_same_set
 from stages.tasks.rows import read_rows
-from stages.tasks.source import Endless
+from stages.tasks.source import Endless, EndlessState
 
 
 class PreferenceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,13 +68,18 @@ class Preferences:
         self._drawn += 1
         return self._preferences[self._drawn - 1]
 
-    def state(self) -> int:
+    def state(self) -> EndlessState:
         """Number of preferences drawn."""
-        return self._drawn
+        return EndlessState(self._drawn, self._preferences.identity)
 
-    def restore(self, state: int) -> None:
-        """Go on after this many preferences."""
-        self._drawn = state
+    def restore(self, state: EndlessState) -> None:
+        """Go on after this many preferences.
+
+        Raises:
+            ValueError: it is a place in another set, or in another order of it.
+        """
+        check_same_set(state.of, self._preferences.identity, "Preferences.restore")
+        self._drawn = state.drawn
 
 
 def _preference(row: PreferenceRow) -> Preference:

@@ -4,15 +4,32 @@ The order of an epoch is a pure function of (seed, epoch), so nothing but the cu
 Where the tasks come from is for ``jsonl.py``, ``arithmetic.py`` and the like.
 """
 
-import hashlib
+import functools
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
+import msgspec
 import numpy as np
 
 from stages.records import Task
+from stages.tasks.identity import SetId, check_same_set, fingerprint_of
 
 T = TypeVar("T")
+
+
+class TasksState(msgspec.Struct, frozen=True):
+    """Where ``Tasks`` is: the next task is that of ``index`` in the order of ``epoch``."""
+
+    epoch: int
+    index: int
+    of: SetId
+
+
+class EndlessState(msgspec.Struct, frozen=True):
+    """Where a source over ``Endless`` is, after this many draws."""
+
+    drawn: int
+    of: SetId
 
 
 class Tasks:
@@ -63,13 +80,16 @@ class Tasks:
         self._index = 0
         self._order: tuple[int, np.ndarray] | None = None
 
-    @property
-    def fingerprint(self) -> str:
-        """Hash of the set (ids, prompts and answers, in order): a cursor is good for this set alone."""
-        digest = hashlib.blake2b(digest_size=8)
-        for task in self._tasks:
-            digest.update(repr((task.id, task.prompt, task.answer)).encode())
-        return digest.hexdigest()
+    @functools.cached_property
+    def identity(self) -> SetId:
+        """What a cursor is good for: this set, in this order.
+
+        Raises:
+            TypeError: a task has something in ``extra`` that would not come back from a commit as it is.
+        """
+        stretched = "" if self._stretches is None else f", {len(self._stretches)} parts one after another"
+        order = f"by seed {self._seed}{stretched}" if self._shuffle else "as it is"
+        return SetId(len(self._tasks), fingerprint_of(self._tasks), order)
 
     def draw(self) -> Task:
         """The next task.
@@ -85,23 +105,22 @@ class Tasks:
             self._epoch, self._index = self._epoch + 1, 0
         return task
 
-    def state(self) -> tuple[int, int]:
-        """Where the next draw is: (epoch, index)."""
-        return (self._epoch, self._index)
+    def state(self) -> TasksState:
+        """Where the next draw is.
 
-    def restore(self, state: tuple[int, int]) -> None:
+        Raises:
+            TypeError: see ``identity``.
+        """
+        return TasksState(self._epoch, self._index, self.identity)
+
+    def restore(self, state: TasksState) -> None:
         """Go where ``state`` says: the next draw is the one that followed when it was taken.
 
         Raises:
-            ValueError: the set has no such place, as when it is not the set the state was taken with.
+            ValueError: it is a place in another set, or in another order of it.
         """
-        epoch, index = state
-        if epoch < 0 or not 0 <= index < len(self._tasks):
-            raise ValueError(
-                f"expected a place among {len(self._tasks)} tasks; got epoch {epoch}, index {index}, in Tasks.restore; "
-                "resume with the task set the run was started with"
-            )
-        self._epoch, self._index = epoch, index
+        check_same_set(state.of, self.identity, "Tasks.restore")
+        self._epoch, self._index = state.epoch, state.index
 
     def _order_of(self, epoch: int) -> np.ndarray:
         if self._order is None or self._order[0] != epoch:
@@ -125,6 +144,11 @@ class Endless(Generic[T]):
     def __init__(self, items: Sequence[T], seed: int) -> None:
         self._items, self._seed = items, seed
         self._order: tuple[int, np.ndarray] | None = None
+
+    @functools.cached_property
+    def identity(self) -> SetId:
+        """What a place is good for: this set, in this order."""
+        return SetId(len(self._items), fingerprint_of(self._items), f"by seed {self._seed}")
 
     def __getitem__(self, place: int) -> T:
         epoch, index = divmod(place, len(self._items))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import count
+from typing import get_type_hints
 
 import msgspec
 import numpy as np
@@ -9,7 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flow._codec import Codec
+from flow._types import hints_of
 from flow.saving._declared import check_resumable
+from stages.arrays import ARRAYS
 from stages.records import Episode, Example, Group, Status, Task
 from stages.tasks.curriculum import Curriculum, CurriculumConfig
 from stages.tasks.example_sets import ExampleSets
@@ -143,13 +147,19 @@ def test_draws_saves_and_restores_in_any_order_give_what_an_unbroken_run_gives(k
         else:
             if move == "restart":
                 source = make()
-            source.restore(msgspec.msgpack.decode(saved))
+            source.restore(msgspec.msgpack.decode(saved, type=get_type_hints(source.state)["return"]))
             place = saved_place
 
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_a_source_passes_the_check_for_resume(kind):
-    check_resumable(SOURCES[kind](), f"battery.{kind}")
+    """B7: and the type that it declares for its state is one that a commit can hold."""
+    source = SOURCES[kind]()
+    check_resumable(source, f"battery.{kind}")
+    for _ in range(5):
+        drawn(source)
+    codec = Codec(hints_of(source.state)[1], lambda *told: AssertionError(told), ARRAYS)
+    assert codec.encode(codec.decode(codec.encode(source.state()))) == codec.encode(source.state())
 
 
 @pytest.mark.parametrize("kind", SOURCES)

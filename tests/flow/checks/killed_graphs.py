@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from flow.testing import Collected, RandomGraph, expected, random_graph
 from flow.testing._graphs import END
@@ -15,8 +16,8 @@ from flow.testing._killed import Kill, Life, Lived, killed
 from flow.testing._oracle import _differences, _members
 
 POINTS = (
-    "commit.begin", "commit.moment", "commit.saved", "commit.manifest", "commit.renamed", "commit.retained", "resume.begin",
-    "resume.states", "resume.restored",
+    "commit.begin", "commit.taken", "commit.moment", "commit.saved", "commit.manifest", "commit.renamed", "commit.retained",
+    "resume.begin", "resume.states", "resume.restored",
 )  # fmt: skip
 
 
@@ -102,3 +103,21 @@ def ways_to_die(drawn: RandomGraph, folder: Path, seed: int, every: int, most: i
 
 def _tuples(value: object) -> object:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def die_often(seeds: range) -> tuple[Counter, dict[int, str]]:
+    """Kill the graphs of these seeds in many ways; gives how often at which place, and by seed what was wrong."""
+    died: Counter[str] = Counter()
+    failed: dict[int, str] = {}
+    for seed in seeds:
+        drawn, every = drawn_to_be_killed(seed, training=seed % 2 == 0), 1 + seed % 3
+        try:
+            with TemporaryDirectory() as folder:
+                for place, kills in enumerate(ways_to_die(drawn, Path(folder) / "whole", seed, every, most=6)):
+                    lives, ends = lives_of(drawn, Path(folder) / str(place), kills, seed, every)
+                    died.update(life.points[-1] if life.points else "before any" for life in lives[:-1])
+                    if faults := [*faults_after(drawn, lives, ends)]:
+                        failed[seed] = f"{kills}: {faults}"
+        except Exception as error:
+            failed[seed] = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+    return died, failed

@@ -146,14 +146,14 @@ def test_what_declares_a_state_is_seen_as_such():
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_at_any_point_of_saving_and_of_going_on_ends_as_one_that_never_was(tmp_path, whole):
+def test_a_run_that_is_killed_at_any_point_of_saving_and_of_going_on_ends_as_one_that_never_was(ram, whole):
     """P2, P4, P6, S92, S94, S96, S100: at every point that there is, then in the restore, then somewhere in what follows."""
     deaths = 0
     for place in range(len(whole[0][0].points)):
         rnd = random.Random(place)
         restoring = Kill(point=("resume.begin", "resume.states", "resume.restored")[place % 3])
         kills = [Kill(nth=place + 1), restoring, *([Kill(nth=rnd.randint(4, 16))] if place % 2 else [])]
-        lives, cut, rows = lives_of(tmp_path / str(place), kills, place)
+        lives, cut, rows = lives_of(ram / str(place), kills, place)
         assert (cut.steps, cut.weight, rows.rows) == (whole[1].steps, whole[1].weight, whole[2].rows), lives
         deaths += len(lives) - 1
     assert deaths > 75
@@ -161,10 +161,10 @@ def test_a_run_that_is_killed_at_any_point_of_saving_and_of_going_on_ends_as_one
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_a_run_that_is_cut_off_again_and_again_trains_the_same_steps_to_the_same_weight(tmp_path, seed, whole):
+def test_a_run_that_is_cut_off_again_and_again_trains_the_same_steps_to_the_same_weight(ram, seed, whole):
     """P1, P2, P4, P6, S92, S95, S100: killed or suspended at times that nobody chose, with a commit now and then."""
     clock = random.Random(seed)
     kills = [Kill(2 * clock.random(), suspend=clock.random() < 0.5) for _ in range(20)]
-    lives, cut, rows = lives_of(tmp_path, kills, seed, every=1 + seed % 3)
+    lives, cut, rows = lives_of(ram, kills, seed, every=1 + seed % 3)
     assert len(lives) > 4
     assert (cut.steps, cut.weight, rows.rows) == (whole[1].steps, whole[1].weight, whole[2].rows)

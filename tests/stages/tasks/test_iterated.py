@@ -5,7 +5,7 @@ import pytest
 from flow import Graph
 from flow.saving._declared import check_resumable
 from flow.testing import simulate
-from stages.tasks.iterated import Iterated, Replayed
+from stages.tasks.iterated import Iterated, Replayed, ReplayedState
 
 
 def test_a_plain_iterator_runs_and_is_refused_for_resume():
@@ -32,22 +32,30 @@ def test_a_replayed_one_is_made_anew_and_passed_over():
     assert [source.draw() for _ in range(4)] == [0, 1, 2, 3]
     other = Replayed(numbers)
     other.restore(source.state())
-    assert (other.draw(), other.state()) == (4, 5)
+    assert (other.draw(), other.state().drawn) == (4, 5)
     assert len(made) == 3
 
 
-@pytest.mark.parametrize(("state", "passed"), [(4, 3), (-1, 0)])
-def test_a_place_that_the_iterable_does_not_have_is_refused_and_changes_nothing(state, passed):
-    """S93."""
-    source = Replayed(lambda: range(3))
+@pytest.mark.parametrize(("length", "first", "got"), [(3, 0, "3"), (9, 1, "others")])
+def test_a_place_that_the_iterable_does_not_have_is_refused_and_changes_nothing(length, first, got):
+    """S93: it is shorter, or it was another value that was drawn last."""
+    whole = Replayed(lambda: range(9))
+    for _ in range(4):
+        whole.draw()
+    source = Replayed(lambda: range(first, first + length))
     source.draw()
-    with pytest.raises(ValueError, match=rf"expected {state} values to pass over; got {passed}, in Replayed\.restore"):
-        source.restore(state)
-    assert source.draw() == 1
+    with pytest.raises(ValueError, match=rf"expected the 4 values that were drawn, to pass over; got {got}, in Replayed\."):
+        source.restore(whole.state())
+    assert source.draw() == first + 1
 
 
 def test_all_of_it_may_have_been_drawn():
     source = Replayed(lambda: range(3))
-    source.restore(3)
+    for _ in range(3):
+        source.draw()
+    state = source.state()
+    source.restore(ReplayedState(0, ""))
+    assert source.draw() == 0
+    source.restore(state)
     with pytest.raises(StopIteration):
         source.draw()

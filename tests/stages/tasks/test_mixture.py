@@ -114,5 +114,12 @@ def test_a_plain_iterator_in_it_runs_and_is_refused_for_resume_by_name():
 
 def test_the_state_of_another_mixture_is_refused():
     """S93."""
-    with pytest.raises(ValueError, match=r"the state of 1 sources; got that of 2, in Mixture\.restore"):
+    with pytest.raises(ValueError, match=r"expected the sources a, b, whose places these are; got a, in Mixture\.restore"):
         mixed({"a": 1}).restore(mixed({"a": 1, "b": 1}).state())
+
+
+def test_the_state_of_a_mixture_over_another_set_is_refused_by_the_name_of_its_source():
+    """S93."""
+    first, second = (Mixture({"web": (Tasks([Task(name, "?")], 0), 1)}) for name in "ab")
+    with pytest.raises(ValueError, match=r"^web: expected the set of 1 with the fingerprint"):
+        second.restore(first.state())

@@ -1,7 +1,14 @@
+import math
+from datetime import date
+
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flow.saving import NotResumable
+from flow.saving._declared import check_resumable
 from stages.records import Task
 from stages.tasks.source import Tasks, epoch_order, stretched_order
 
@@ -26,7 +33,7 @@ def test_the_last_epoch_ends_the_source():
     assert len(draw(source, 12)) == 12
     with pytest.raises(StopIteration):
         source.draw()
-    assert source.state() == (2, 0)
+    assert (source.state().epoch, source.state().index) == (2, 0)
     with pytest.raises(StopIteration):
         source.draw()
 
@@ -42,16 +49,54 @@ def test_a_restored_source_goes_on_where_it_was(before, after, seed):
     assert draw(resumed, after) == draw(whole, after)
 
 
-def test_a_place_the_set_does_not_have_is_refused():
-    """S93."""
-    with pytest.raises(ValueError, match="expected a place among 6 tasks; got epoch 0, index 100"):
-        Tasks(SIX, seed=0).restore((0, 100))
+CHANGED = [*SIX[:5], Task("5", "5?", "changed")]
+OTHERS = {
+    "shorter": (lambda: Tasks(SIX[:4], 1), "got the set of 4 with"),
+    "longer": (lambda: Tasks([*SIX, Task("6", "6?")], 1), "got the set of 7 with"),
+    "one row changed": (lambda: Tasks(CHANGED, 1), "got the set of 6 with"),
+    "another seed": (lambda: Tasks(SIX, 2), "by seed 2, in Tasks.restore"),
+    "as it is": (lambda: Tasks(SIX, 1, shuffle=False), "as it is, in Tasks.restore"),
+    "in parts": (lambda: Tasks(SIX, 1, stretches=(2, 4)), "by seed 1, 2 parts one after another, in"),
+}
 
 
-def test_another_set_has_another_fingerprint():
-    """S93."""
-    same, changed = list(SIX), [*SIX[:5], Task("5", "5?", "changed")]
-    assert Tasks(SIX, 0).fingerprint == Tasks(same, 1).fingerprint != Tasks(changed, 0).fingerprint
+@pytest.mark.parametrize("kind", OTHERS)
+def test_another_set_or_another_order_of_it_is_refused_and_nothing_passed_over(kind):
+    """S93: what a place means there is something else. Both sizes are told."""
+    make, got = OTHERS[kind]
+    whole = Tasks(SIX, 1)
+    draw(whole, 3)
+    other = make()
+    with pytest.raises(ValueError, match=r"expected the set of 6 with the fingerprint [0-9a-f]{16} by seed 1") as caught:
+        other.restore(whole.state())
+    assert got in str(caught.value)
+    assert other.draw().id == make().draw().id
+
+
+def test_a_set_is_told_by_all_that_is_in_its_tasks():
+    """Another set read the same way is the same; whatever differs in a field makes it another."""
+    made = [
+        Tasks([msgspec.structs.replace(SIX[0], **change)], 0).identity
+        for change in ({}, {}, {"extra": {"a": 1}}, {"difficulty": "hard"})
+    ]
+    assert made[0] == made[1]
+    assert len({identity.fingerprint for identity in made}) == 3
+
+
+@pytest.mark.parametrize(
+    ("extra", "told"),
+    [
+        ({"pair": (1, 2)}, r"extra\['pair'\] is a tuple and would be a list"),
+        ({"deep": [{"when": date(2024, 1, 2)}]}, r"extra\['deep'\]\[0\]\['when'\] is a date and would be a str"),
+        ({"thing": object()}, "cannot be saved: expected an array of numbers, got object"),
+    ],
+)
+def test_a_task_that_would_come_back_as_another_is_refused_before_anything_runs(extra, told):
+    """B7: a resumed run would hand its environment something else than the run that was killed."""
+    source = Tasks([*SIX, Task("odd", "?", extra=extra)], 0)
+    with pytest.raises(NotResumable, match=f"rl.prompts: .*'odd', which .*{told}"):
+        check_resumable(source, "rl.prompts")
+    check_resumable(Tasks([Task("even", "?", extra={"a": [1, 2.5, None, math.nan, "x", {"b": np.zeros(2)}]})], 0), "rl.prompts")
 
 
 def test_only_the_seed_changes_the_order():
