@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).with_name("importable")))
 
 pytest.register_assert_rewrite("equal_lives")
 
-from lives import Life, Start, lives
+from lives import Life, Start, lives  # noqa: E402 - after the rewriting was asked for
 
 RUN = (
     "run", "counted", "--options.name", "it", "--options.resume", "auto", "--options.checkpoint-every", "3",
