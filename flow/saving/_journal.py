@@ -147,10 +147,7 @@ class Journal:
         Args:
             number: of the commit.
         """
-        if len(self._cuts) == _MOST_CUTS:
-            for places in (self._begun, self._found, self._pending):
-                for key in [key for key, place in places.items() if place.file < self._cuts[0]]:
-                    del places[key]
+        self._forget_undelivered()
         self._cuts.append(self._file)
         self.number = number
         if number > self._file or self._handle is None:
@@ -173,7 +170,8 @@ class Journal:
         if self.record:
             return
         needed = self._since.get(oldest, 0)  # of a commit of an earlier process it may not be known: then all stay for now
-        self._since = {number: since for number, since in self._since.items() if number >= oldest}
+        for commit in [commit for commit in dict(self._since) if commit < oldest]:  # the loop adds to it meanwhile
+            del self._since[commit]
         for number in _numbers(self.folder):
             if number < needed:
                 with contextlib.suppress(OSError):  # what cannot be removed now is next time
@@ -231,12 +229,21 @@ class Journal:
             self._found[record.key] = place
             (self._failed.add if record.outcome in _FAILURES else self._failed.discard)(record.key)
         elif isinstance(record, Cut):
-            self._cuts.append(number)
             self._since[record.number] = record.since
         elif isinstance(record, Forgiven):
             for key in [key for key in self._failed if key[0] == record.graph]:
                 self._failed.discard(key)
                 self._found.pop(key, None)
+
+    def _forget_undelivered(self) -> None:
+        """What was made before all moments that this process remembers is not waited for any more.
+
+        Those of earlier processes do not count: their commits may never have come to be.
+        """
+        if len(self._cuts) == _MOST_CUTS:
+            for places in (self._begun, self._found, self._pending):
+                for key in [key for key, place in places.items() if place.file < self._cuts[0]]:
+                    del places[key]
 
     # --- its files ---
 
