@@ -232,7 +232,7 @@ def versions_made_again(folder: Path, settings: str) -> tuple[set[int], int]:
     (cut,) = [record for record in read_journal(folder / "journal") if isinstance(record, Cut)]
     assert Life(folder, world, 2, every=4, settings=settings).run().summary.status == "completed"
     again = {record.seen for record in made if world.ended[record.path, record.retry] == 2}
-    assert {record.seen for record in made} > set(range(6))
+    assert {record.seen for record in made} >= {4, 5}
     return again, max(cut.trails["summing.weight"])
 
 
