@@ -195,7 +195,9 @@ class NodeNotes:
                 return values[0]
 
     def _note(self, made: Made) -> None:
-        self._node.meter.failures.setdefault(made.reason, f"{made.reason}: {made.detail}")
+        """Keep the text of a failure as it was kept then: of an exception the last line of its traceback."""
+        text = made.detail if made.outcome == "failed" else f"{made.reason}: {made.detail}"
+        self._node.meter.failures.setdefault(made.reason, text)
 
 
 class StepNotes:

@@ -67,7 +67,7 @@ class Journal:
         on_failure: Callable[[OSError], None] | None = None,
     ) -> None:
         self.folder, self.record, self.settings = folder.absolute(), record, settings
-        self.number, self._since, self._file = after, after, after
+        self.number, self._file = after, after
         self.told: list[str] = []
         self.failure: OSError | None = None
         self.trails: dict[str, dict[int, int]] = {}
@@ -76,6 +76,7 @@ class Journal:
         self._found: dict[Key, _Place] = {}  # of earlier processes
         self._failed: set[Key] = set()  # of these, what a graph that ended in an error is forgiven
         self._pending: dict[Key, _Place] = {}  # of this one, not delivered yet
+        self._since: dict[int, int] = {}  # by number of a commit, the first file that holds something it may need
         self._cuts: deque[int] = deque(maxlen=_MOST_CUTS)
         self._handle: int | None = None
         self._end = 0
@@ -137,31 +138,32 @@ class Journal:
         Args:
             number: of the commit.
         """
-        if len(self._cuts) == _MOST_CUTS:
-            for places in (self._found, self._pending):
-                for key in [key for key, place in places.items() if place.file < self._cuts[0]]:
-                    del places[key]
+        self._forget_undelivered()
         self._cuts.append(self._file)
-        self._since = min([self.number, *(place.file for place in (*self._found.values(), *self._pending.values()))])
+        self._since[number] = min([self.number, *(place.file for place in (*self._found.values(), *self._pending.values()))])
         self.number = number
         if number > self._file or self._handle is None:
             self._close()
             self._file = max(number, self._file)
             self._open()
-        self.append(Cut(number, self._since, self.trails))
+        self.append(Cut(number, self._since[number], self.trails))
         reach("journal.cut")
 
     def forget(self, oldest: int) -> None:
         """Remove the files that nobody needs any more who goes on from a commit that is kept. On any thread.
 
-        What was known before the latest commit and is not used yet stays, since it may be needed after a second kill.
+        What was known before the moment of such a commit and was not used by then stays: it may be needed after a second kill.
 
         Args:
             oldest: number of the oldest commit that is kept.
         """
         if self.record:
             return
-        needed = min(oldest, self._since)
+        since = dict(self._since)
+        needed = min([oldest, *(first for commit, first in since.items() if commit >= oldest)])
+        for commit in since:
+            if commit < oldest:
+                self._since.pop(commit, None)
         for number in _numbers(self.folder):
             if number < needed:
                 with contextlib.suppress(OSError):  # what cannot be removed now is next time
@@ -212,11 +214,21 @@ class Journal:
             self._found[record.key] = _Place(number, placed.start, placed.end)
             (self._failed.add if record.outcome in _FAILURES else self._failed.discard)(record.key)
         elif isinstance(record, Cut):
-            self._cuts.append(number)
+            self._since[record.number] = record.since
         elif isinstance(record, Forgiven):
             for key in [key for key in self._failed if key[0] == record.graph]:
                 self._failed.discard(key)
                 self._found.pop(key, None)
+
+    def _forget_undelivered(self) -> None:
+        """What was made before all moments that this process remembers is not waited for any more.
+
+        Those of earlier processes do not count: their commits may never have come to be.
+        """
+        if len(self._cuts) == _MOST_CUTS:
+            for places in (self._found, self._pending):
+                for key in [key for key, place in places.items() if place.file < self._cuts[0]]:
+                    del places[key]
 
     # --- its files ---
 
