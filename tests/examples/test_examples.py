@@ -9,6 +9,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples"
 LAST_LINES = {
+    "kill_and_resume.py": "weight 814849 without kills, 814849 with two, the same: True",
     "three_stages.py": "sum of squares 328350, in order: True",
     "back_pressure.py": "deepest queue 4 of 4, fetched waited for room: True",
     "broken_edge.py": "refused with 1 fault, rule B2, before anything ran",
