@@ -111,8 +111,8 @@ class Keeping:
         saved = [name for name in commit.manifest.saved if name not in self._saved]
         yield from (f"'{name}' saved more than its state, and takes none of it over now" for name in saved)
         for name, node in self._state.nodes.items():
-            collect = node.spec.collect
-            if name in moment.complete and collect and (collect.steps is None or collect.steps > moment.meters[name].steps):
+            before, now = _steps_of(commit.manifest.graph, name), _steps_of(self._graph, name)
+            if name in moment.complete and before is not None and (now is None or now > before):
                 yield f"'{name}' had come to its end after {moment.meters[name].steps} steps, and is to take more"
             if node.spec.kind == "source" and is_sequence(node.spec.stage):
                 drawn = sum(moment.edges[edge.name].put_count for edge in node.outputs) + (name in moment.in_hand)
@@ -314,3 +314,8 @@ class Keeping:
 
 def _told(value: Any) -> str:
     return "not there" if value is None else str(value)
+
+
+def _steps_of(graph: Mapping[str, Any] | None, name: str) -> int | None:
+    """How many steps a node is asked for, by a graph as data; ``None`` for any number."""
+    return None if graph is None else graph["nodes"][name]["steps"]

@@ -134,6 +134,8 @@ def newest(folder: Path) -> Commit | None:
         try:
             commit.check()
         except CannotResume as error:
+            if not commit.folder.exists():  # removed since, so there are newer ones
+                return newest(folder)
             faults[commit.number] = error
             continue
         newer = [str(fault) for number, fault in sorted(faults.items()) if number > commit.number]

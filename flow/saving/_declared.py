@@ -17,12 +17,15 @@ class Resumable(Protocol):
 
     The state is plain values (numbers, text, tuples, structs of them) of the type that ``state`` is annotated with; whatever
     is larger is for ``Saves``. That of a source is all that its next draw depends on, whatever was drawn before; what was
-    fetched ahead and not drawn is no part of it. That of a stage is what committed items left in it. That of a sink which takes
-    steps is what it was when the step under way began: the items of that step come again.
+    fetched ahead and not drawn is no part of it. That of a stage is what committed items left in it: an attempt under way, or
+    one whose result waits for room, is made again, so a stage must add up by item (``context.path``), as for any second
+    attempt. That of a sink which takes steps is what it was when the step under way began: the items of that step come again.
     """
 
     def state(self) -> Any:
         """Give the state. Called on the loop between two transitions, for a source on a thread there after each draw.
+
+        It is written at once, so it need not be a copy, and must not take long.
 
         Raises:
             TypeError: it depends on something that does not declare its own.

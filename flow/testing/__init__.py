@@ -1,8 +1,9 @@
 """The public kit for tests of stages and graphs: virtual time, disturbances, sources and sinks, and what to compare with.
 
 ``simulate`` runs a graph in virtual time from a seed; ``Script`` and ``Collected`` are its ends, ``faulty`` breaks what lies
-between. ``random_graph`` and the strategy ``graphs`` draw whole graphs, ``check_graph`` compares a run with an interpreter.
-``check_stage`` tests a single stage against its contract.
+between. ``killed`` kills a saved graph again and again, and has it go on from what is on the disk. ``random_graph`` and the
+strategy ``graphs`` draw whole graphs, ``check_graph`` compares a run with an interpreter. ``check_stage`` tests a single stage
+against its contract.
 """
 
 from ._check_stage import check_stage
@@ -12,6 +13,7 @@ from ._drawing import random_graph
 from ._faults import Faults, faulty
 from ._graphs import RandomGraph
 from ._interpreter import Expected, expected
+from ._killed import Kill, Life, Lived, killed
 from ._loop import VirtualLoop, run_virtual
 from ._oracle import check_graph, reached
 from ._script import Pause, Script
@@ -19,6 +21,7 @@ from ._simulate import Simulated, simulate
 from ._strategies import graphs
 
 __all__ = [
-    "Arrival", "Collected", "Expected", "Faults", "Pause", "RandomGraph", "Script", "Simulated", "VirtualLoop", "check_graph",
-    "check_stage", "context", "expected", "faulty", "graphs", "random_graph", "reached", "run_virtual", "simulate",
+    "Arrival", "Collected", "Expected", "Faults", "Kill", "Life", "Lived", "Pause", "RandomGraph", "Script", "Simulated",
+    "VirtualLoop", "check_graph", "check_stage", "context", "expected", "faulty", "graphs", "killed", "random_graph", "reached",
+    "run_virtual", "simulate",
 ]  # fmt: skip

@@ -45,7 +45,8 @@ def check_stage(
     * *independent*: outputs do not depend on the order of the inputs.
     * *hears a cancel*: cancelled at any await, it ends soon, with the cancel.
     * *cancellation*: after that a second attempt gives what an undisturbed run gives: nothing lost, nothing doubled.
-    * *state*: for a stage with ``state()`` and ``restore(state)``, restored equals never stopped.
+    * *state*: for a stage with ``state()`` and ``restore(state)``, see ``flow.saving``: its state can be written with the type
+      that it declares, and a new stage restored from it, and from what is saved beside it, equals one never stopped.
     * *blocks*: it never holds the loop for long, on a real clock. Told only where three runs agree.
 
     Args:

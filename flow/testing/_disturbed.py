@@ -1,14 +1,19 @@
 """Clauses of a stage's contract that take a second run to see: one with cancels, another order, or a restored state."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
+from .._codec import Codec
+from .._types import hints_of
+from ..saving._declared import Resumable, Saves
 from ._attempt import Attempt
 from ._clauses import no_task_left, untouched
 from ._context import context
-from ._contract import Subject, broken, listed, one, short, told
+from ._contract import Broken, Subject, broken, listed, one, short, told
 from ._loop import run_virtual
 from ._same import same
 from ._trial import Cut, Raised, Trial
@@ -98,40 +103,52 @@ def _hears_the_cancel(subject: Subject, trial: Trial, first: Attempt, cut: Cut) 
 
 
 def restores(subject: Subject, values: Sequence[Any]) -> None:
-    """Restored equals never stopped."""
+    """Restored from what a file can hold, by a new stage, equals never stopped."""
     stage = subject.make()
-    if not (callable(getattr(stage, "state", None)) and callable(getattr(stage, "restore", None))):
+    if not isinstance(stage, Resumable):
         return
+
+    def refuse(expected: str, got: str, remedy: str) -> Broken:
+        return broken("state", values, got=f"of state(): {got}", expected=f"{expected}, to be saved", remedy=remedy)
+
+    codec = Codec(hints_of(stage.state)[1], refuse)
     for stop in range(len(values) + 1):
-        stopped, never, kept, taken = run_virtual(_stop_and_go_on(subject, values, stop), deadline_s=1e6)
-        got = ""
-        if not same(kept, taken):
-            got = f"what state() had given was changed by later work, from {short(kept)} to {short(taken)}"
-        elif not same(stopped, never):
-            got = f"outputs and state {short(stopped)}"
-        if got:
+        with TemporaryDirectory() as folder:
+            saved = Path(folder) / "saved"
+            stopped, never = run_virtual(_stop_and_go_on(subject, values, stop, codec, saved), deadline_s=1e6)
+        if not same(stopped, never):
             raise broken(
                 "state",
                 values,
-                got=f"stopped after {stop} of {len(values)} inputs and restored into a new stage: {got}",
-                expected=f"as if never stopped, {short(never)}" if not same(stopped, never) else "a copy that stays as it was",
-                remedy="give all that later outputs depend on in state(), as a copy, and take all of it over in restore(state)",
+                got=f"stopped after {stop} of {len(values)} inputs and restored into a new stage: {short(stopped)}",
+                expected=f"outputs and state as if never stopped, {short(never)}",
+                remedy="give all that later outputs depend on in state() or save(folder), and take it over in restore and load",
             )
 
 
-async def _stop_and_go_on(subject: Subject, values: Sequence[Any], stop: int) -> tuple[Any, Any, Any, Any]:
-    """Results and last state of a stage that was restored and of the one it was restored from; the state before and after."""
+async def _stop_and_go_on(subject: Subject, values: Sequence[Any], stop: int, codec: Codec, folder: Path) -> tuple[Any, Any]:
+    """Results and last state of a stage that was restored, and of the one it was restored from."""
     inputs, first, second = copy.deepcopy(list(values)), subject.make(), subject.make()
     async with _opened(first):
         for index in range(stop):
             await _call(subject, first, index, inputs[index])
-        taken = first.state()
-        kept = copy.deepcopy(taken)
+        taken = codec.encode(first.state())
+        write = _write_of(first, folder)
+        again = copy.deepcopy(inputs)
+        never = [await _call(subject, first, index, inputs[index]) for index in range(stop, len(inputs))]
+        if write is not None:
+            write()  # so late, since what is written may change meanwhile
         async with _opened(second):
-            second.restore(copy.deepcopy(taken))
-            stopped = [await _call(subject, second, index, copy.deepcopy(inputs[index])) for index in range(stop, len(inputs))]
-            never = [await _call(subject, first, index, inputs[index]) for index in range(stop, len(inputs))]
-            return (stopped, copy.deepcopy(second.state())), (never, copy.deepcopy(first.state())), kept, taken
+            if write is not None:
+                second.load(folder)
+            second.restore(codec.decode(taken))
+            stopped = [await _call(subject, second, index, again[index]) for index in range(stop, len(inputs))]
+            states = [codec.decode(codec.encode(stage.state())) for stage in (second, first)]
+            return (stopped, states[0]), (never, states[1])
+
+
+def _write_of(stage: object, folder: Path) -> Callable[[], None] | None:
+    return stage.save(folder) if isinstance(stage, Saves) else None
 
 
 def _opened(stage: Any) -> AbstractAsyncContextManager[Any]:

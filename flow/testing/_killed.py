@@ -7,7 +7,7 @@ does, as closing its stages, is as if it had not been. Each life begins with fre
 import asyncio
 import shutil
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from .._summary import Summary
 from .._watcher import Watcher
 from ..saving._commits import Commits
 from ..saving._declared import Resumable
+from ..saving._journal import Journal
 from ..saving._points import listeners
 from ..saving._saving import Saving
 from ._loop import VirtualLoop
@@ -74,7 +75,7 @@ class Lived:
         run: the run itself.
         points: names of the points that it passed.
         seconds: virtual seconds it took.
-        folder: of its commits.
+        folder: what it had on the disk: its ``checkpoints``, and its ``journal`` where it kept one.
     """
 
     summary: Summary | None
@@ -85,17 +86,25 @@ class Lived:
 
 
 def killed(
-    begin: Callable[[], Life], folder: Path, kills: Sequence[Kill], *, seed: int = 0, every: int = 1, keep: int | None = 2
+    begin: Callable[[], Life],
+    folder: Path,
+    kills: Sequence[Kill],
+    *,
+    seed: int = 0,
+    every: int = 1,
+    keep: int | None = 2,
+    journal: bool = False,
 ) -> list[Lived]:
     """Run a program that dies at each of these, one after the other, and comes to its end at last.
 
     Args:
         begin: makes the objects of one life. What a graph has in common over lives must be in their states.
-        folder: an empty one, for the commits of each life.
+        folder: an empty one, for what each life has on the disk.
         kills: how each life but the last ends. Where one comes to its end before, no other follows.
         seed: of the order of tasks, another one for each life.
         every: as for ``Commits``.
         keep: as for ``Commits``.
+        journal: whether a journal is kept.
 
     Returns:
         The lives. The last one has a summary whose status is ``completed``.
@@ -110,7 +119,8 @@ def killed(
         if lives and not here.exists():
             shutil.copytree(lives[-1].folder, here)
         try:
-            lives.append(_live(begin(), here, folder / f"life{number + 1}", kill, seed + number, every, keep))
+            disk = _Disk(here, folder / f"life{number + 1}", every, keep, journal)
+            lives.append(_live(begin(), disk, kill, seed + number))
         except Exception as error:
             error.add_note(f"in life {number} of {[*kills[:number]]}, seed {seed}, every {every}")
             raise
@@ -120,17 +130,33 @@ def killed(
     return lives
 
 
-def _live(life: Life, here: Path, after: Path, kill: Kill | None, seed: int, every: int, keep: int | None) -> Lived:
+@dataclass(frozen=True)
+class _Disk:
+    """Where a life is, where the next will be, and what is kept there."""
+
+    here: Path
+    after: Path
+    every: int
+    keep: int | None
+    journal: bool
+
+
+def _live(life: Life, disk: _Disk, kill: Kill | None, seed: int) -> Lived:
     loop, points, dead = VirtualLoop(seed, deadline_s=1e6), list[str](), list[Exception]()
-    with Commits(here, every=every, keep=keep) as commits:
-        saving = Saving(commits, beside=life.beside, resume=commits.latest())
+    with ExitStack() as stack:
+        commits = stack.enter_context(Commits(disk.here / "checkpoints", every=disk.every, keep=disk.keep))
+        resume = commits.latest()
+        journal = Journal(disk.here / "journal", after=0 if resume is None else resume.number) if disk.journal else None
+        if journal is not None:
+            stack.enter_context(journal)
+        saving = Saving(commits, beside=life.beside, resume=resume, journal=journal)
         run = Run(played(life.graph.build(quiet=True)), watchers=life.watchers, stall_s=None, saving=saving)
         run.threads = PlayedExecutor
 
         def die() -> None:
             if not dead:
                 dead.append(Killed())
-                shutil.copytree(here, after)
+                shutil.copytree(disk.here, disk.after)
                 faults = run.state.faults()
                 assert not faults, f"expected counts that add up when it is killed, got {'; '.join(faults)}"
                 run.abort(dead[0])
@@ -157,7 +183,7 @@ def _live(life: Life, here: Path, after: Path, kill: Kill | None, seed: int, eve
         if summary is not None and not dead and summary.status != "suspended":
             left = leftovers(run, summary)
             assert not left, f"expected nothing left over, got {'; '.join(left)}"
-    return Lived(None if dead else summary, run, tuple(points), loop.time(), here)
+    return Lived(None if dead else summary, run, tuple(points), loop.time(), disk.here)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Stages of the library against the contract of a stage, which ``flow.testing.check_stage`` spells out."""
 
 import asyncio
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -110,22 +111,29 @@ def test_packing_keeps_its_contract():
 def test_sources_go_on_where_they_were_restored():
     """As a stage that draws whenever it is asked: what it gives depends on how often, so its order is kept."""
 
-    class Draws:
-        def __init__(self, source) -> None:
-            self.source, self.at, self.drawn = source, None, None
+    def draws(make):
+        place = get_type_hints(make().state)["return"]
 
-        def __call__(self, value: None, context) -> object:
-            if context.path != self.at:
-                self.at, self.drawn = context.path, self.source.draw()
-            return self.drawn
+        class Draws:
+            def __init__(self) -> None:
+                self.source, self.at, self.drawn = make(), None, None
+                self.before = self.source.state()
 
-        def state(self):
-            return self.source.state(), self.at, self.drawn
+            def __call__(self, value: None, context) -> object:
+                if context.path != self.at:
+                    self.at, self.before, self.drawn = context.path, self.source.state(), self.source.draw()
+                return self.drawn
 
-        def restore(self, state):
-            place, self.at, self.drawn = state
-            self.source.restore(place)
+            def state(self) -> tuple[place, tuple[int, ...] | None]:
+                return self.before, self.at
+
+            def restore(self, state) -> None:
+                self.before, self.at = state
+                self.source.restore(self.before)
+                self.drawn = None if self.at is None else self.source.draw()
+
+        return Draws
 
     tasks = [Task(str(number), "?") for number in range(3)]
-    check_stage(lambda: Draws(Tasks(tasks, seed=1)), [None] * 7, keep_order=True)
-    check_stage(lambda: Draws(ExampleSets(tasks, 2, seed=1)), [None] * 7, keep_order=True)
+    check_stage(draws(lambda: Tasks(tasks, seed=1)), [None] * 7, keep_order=True)
+    check_stage(draws(lambda: ExampleSets(tasks, 2, seed=1)), [None] * 7, keep_order=True)

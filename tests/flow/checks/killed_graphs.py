@@ -9,6 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from flow import Graph, Node
 from flow.testing import Collected, RandomGraph, expected, random_graph
 from flow.testing._graphs import END
 from flow.testing._interpreter import Expected
@@ -56,14 +57,25 @@ def drawn_to_be_killed(seed: int, *, training: bool) -> RandomGraph:
 
 
 def lives_of(drawn: RandomGraph, folder: Path, kills: list[Kill], seed: int, every: int) -> tuple[list[Lived], Ends]:
-    """Kill it at these; gives the lives, and what reached the ends over all of them."""
+    """Kill it at these; gives the lives, and what reached the ends over all of them. Half of the seeds keep a journal."""
     ends: list[Ends] = []
+    journal = seed % 4 > 1
 
     def begin() -> Life:
         ends.append(Ends())
-        return Life(drawn.graph(ends[-1].sinks), {"ends": ends[-1]})
+        graph = drawn.graph(ends[-1].sinks)
+        return Life(with_durable_edges(graph) if journal else graph, {"ends": ends[-1]})
 
-    return killed(begin, folder, kills, seed=seed, every=every), ends[-1]
+    return killed(begin, folder, kills, seed=seed, every=every, journal=journal), ends[-1]
+
+
+def with_durable_edges(graph: Graph) -> Graph:
+    """Make every edge durable that may be."""
+    spec = graph.spec()
+    for edge in spec.edges:
+        if spec.nodes[edge.source].kind == "stage":
+            graph.edge(Node(graph, edge.source), Node(graph, edge.target), durable=True)
+    return graph
 
 
 def faults_after(drawn: RandomGraph, lives: list[Lived], ends: Ends) -> Iterator[str]:

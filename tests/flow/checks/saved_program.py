@@ -46,6 +46,7 @@ class Sum:
 
     async def finish(self, context: Context) -> int:
         await asyncio.sleep(1)
+        self.fails("finish")
         self.total += sum(self.step)
         self.taken += self.step
         self.step = []

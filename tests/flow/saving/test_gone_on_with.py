@@ -203,6 +203,15 @@ def test_a_sink_that_had_come_to_its_end_is_not_asked_for_more(tmp_path):
     assert Program(tmp_path, change=beside, steps=3).live().status == "completed"
 
 
+def test_a_sink_that_ended_with_its_input_before_all_its_steps_goes_on_from_there(tmp_path):
+    """It is complete with fewer steps than it was asked for, and asked for as many again."""
+    first = Program(tmp_path, source=Counted(5), steps=4, every=3)
+    assert first.live().status == "completed"
+    again = Program(tmp_path, source=Counted(5), steps=4, every=3)
+    assert again.live().status == "completed"
+    assert again.sink.taken == first.sink.taken == [0, 1, 4, 9]
+
+
 def test_a_commit_that_was_removed_meanwhile_is_told(tmp_path):
     Program(tmp_path).live()
     old = complete(tmp_path)[0]

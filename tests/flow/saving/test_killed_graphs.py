@@ -12,15 +12,17 @@ from killed_graphs import POINTS, die_often, drawn_to_be_killed, faults_after, l
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(3))
 def test_whatever_is_killed_loses_nothing_and_does_nothing_twice(ram, block):
-    """P2, P6, C1, C4, F3, G1: every kind of node in the moment; at commit points, in restores, at times, several in a row."""
-    died = Counter()
+    """P2, P3, P6, C1, C4, F3, G1: any kind of node in the moment; at commit points, in restores, at times, several in a row."""
+    died, recalled = Counter(), 0
     for seed in range(block * 4, block * 4 + 4):
         drawn, every = drawn_to_be_killed(seed, training=seed % 2 == 0), 1 + seed % 2
         for place, kills in enumerate(ways_to_die(drawn, ram / f"{seed}", seed, every, most=2)):
             lives, ends = lives_of(drawn, ram / f"{seed}-{place}", kills, seed, every)
             assert [*faults_after(drawn, lives, ends)] == [], f"seed {seed}: {kills} of {drawn}"
             died.update(life.points[-1] if life.points else "before any" for life in lives[:-1])
+            recalled += sum(node.meter.recalled for node in lives[-1].run.state.nodes.values())
     assert died.total() > 18
+    assert recalled > 10, "of what had been finished, and was not made again"
 
 
 @pytest.mark.soak

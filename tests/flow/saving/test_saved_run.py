@@ -1,15 +1,30 @@
 """What is saved of a run when, and what becomes of it where that cannot be."""
 
+import asyncio
 import logging
 import shutil
+import threading
 
 import pytest
-from saved_program import Counted, Program, refusing
+from saved_program import Counted, Program, Sum, refusing
 
-from flow import Context
-from flow.saving import CommitFailed, NotResumable, complete, newest
+from flow import Context, Run
+from flow.saving import CommitFailed, Commits, NotResumable, Saving, complete, newest
 
 TRAINED = [number * number for number in range(8)]
+
+
+class Quick(Sum):
+    """Completes a step at once."""
+
+    async def finish(self, context: Context) -> int:
+        self.fails("finish")
+        self.taken, self.step = [*self.taken, *self.step], []
+        return 0
+
+
+async def plain(number: int, context: Context) -> int:
+    return number
 
 
 def numbers_of(folder) -> list[int]:
@@ -195,3 +210,34 @@ def test_without_a_commit_a_run_begins_anew(tmp_path, caplog):
     caplog.set_level(logging.WARNING)
     assert Program(tmp_path).live().status == "completed"
     assert caplog.messages == []
+
+
+def test_one_commit_is_written_at_a_time_on_a_thread_and_the_loop_goes_on_meanwhile(tmp_path):
+    """P1: in real time. The sink takes its next step while the first commit is held up, and waits before the second."""
+    log: list[str] = []
+    free, second = threading.Event(), asyncio.Event()
+
+    def note(method: str) -> None:
+        if method in ("finish", "save", "write"):
+            log.append(method)
+        if log.count("finish") == 2 and method == "finish":
+            asyncio.get_running_loop().call_later(0.02, second.set)
+        if method == "write" and log.count("write") == 1:
+            assert threading.current_thread() is not threading.main_thread()
+            assert free.wait(10)
+
+    async def live() -> str:
+        program = Program(tmp_path, Quick(), stage=plain, steps=3)
+        program.sink.fails = note
+        with Commits(tmp_path) as commits:
+            run = Run(program.graph().build(quiet=True), saving=Saving(commits))
+            running = asyncio.get_running_loop().create_task(run.finish())
+            await second.wait()
+            waiting = log.count("finish"), log.count("save")
+            free.set()
+            assert waiting == (2, 1)
+            return (await running).status
+
+    assert asyncio.run(live()) == "completed"
+    assert [method for method in log if method != "finish"] == ["save", "write"] * 3
+    assert numbers_of(tmp_path) == [2, 3]
