@@ -2,9 +2,10 @@
 
 What was made once stands in for an attempt if it is what the attempt could have made now. Its item must be the same, and so
 must the version it was made with: not only its number, since a run that goes on makes the steps after the commit anew, and a
-number may come to mean another value. So each version has a *trail*, worked out of the versions before it and of the items of
-its step, in order. With ``max_lag=0`` steps are made anew as they were, and so are trails; with more, what was made with a
-version that comes out otherwise is made again. Last, it must not be older than the freshness of its line allows.
+number may come to mean another value. So each version has a *trail*, worked out of the versions before it, of the items of its
+step, in order, and of the versions that the parts of each were made with. With ``max_lag=0`` steps are made anew as they were,
+and so are trails; with more, what was made with a version that comes out otherwise is made again. Last, it must not be older
+than the freshness of its line allows.
 """
 
 import hashlib
@@ -46,32 +47,41 @@ class Trails:
     """
 
     def __init__(self, state: State, journal: Journal, *, resumed: bool) -> None:
-        self._state, self._journal, self._resumed = state, journal, resumed
+        self._state, self._journal = state, journal
         self._graph = state.plan.spec.name
-        for cell in state.cells:
-            self._known(cell)  # now: what a beginning is made of is the latest commit before it
+        if not resumed:
+            journal.parts.pop(self._graph, None)
+            for cell in state.cells:  # what a beginning is made of is the latest commit before it
+                name = f"{self._graph}.{cell}"
+                journal.trails[name] = {0: _trail(name, journal.settings, journal.number)}
 
     def of(self, cell: str, version: int | None) -> int | None:
         """The trail of a version; ``None`` where it is not known."""
         return None if version is None else self._known(cell).get(version)
 
+    def passed_on(self, node: NodeState, item: Item) -> None:
+        """A stage has handed on what it made of an item, which will be a part of a step."""
+        if node.admission is not None:
+            parts = self._journal.parts.setdefault(self._graph, {})
+            seen = None if item.seen is None else self.of(node.spec.reads or "", item.seen) or secrets.randbits(64)
+            parts[item.birth] = parts.get(item.birth, 0) ^ _trail(node.spec.name, item.path, item.retry, seen)
+
     def stepped(self, sink: str, items: Sequence[Item]) -> None:
         """A sink took these items into a step and has published what it made of them."""
+        parts, admission = self._journal.parts.get(self._graph, {}), self._state.nodes[sink].admission
+        taken = [(item.path, item.birth, item.version, parts.get(item.birth, 0)) for item in items]
+        if admission is not None:
+            self._journal.parts[self._graph] = {birth: part for birth, part in parts.items() if admission.holds(birth)}
         for feedback in self._state.plan.spec.feedback:
             if feedback.source == sink:
                 known, version = self._known(feedback.cell), self._state.cells[feedback.cell].published
                 before = known.get(version - 1, None)
                 before = secrets.randbits(64) if before is None else before  # it may have been anything
-                known[version] = _trail(before, self._journal.settings, [(i.path, i.birth, i.version) for i in items])
+                known[version] = _trail(before, self._journal.settings, taken)
                 known.pop(version - _MOST_VERSIONS, None)
 
     def _known(self, cell: str) -> dict[int, int]:
-        name = f"{self._graph}.{cell}"
-        known = self._journal.trails.get(name)
-        if known is None:
-            root = _trail(name, self._journal.settings, self._journal.number)
-            known = self._journal.trails[name] = {} if self._resumed else {0: root}
-        return known
+        return self._journal.trails.setdefault(f"{self._graph}.{cell}", {})
 
 
 class NodeNotes:
@@ -93,7 +103,7 @@ class NodeNotes:
 
     def begin(self, item: Item) -> None:
         """An attempt begins: it has a number that no attempt of an earlier process had."""
-        item.attempt = max(item.attempt, self._journal.begun.pop(self._key(item), 0))
+        item.attempt = max(item.attempt, self._journal.next_attempt(self._key(item)))
         self._journal.append(Begun(self._graph, self._name, item.path, item.retry, item.attempt))
 
     def recall(self, item: Item) -> Recalled | None:
@@ -138,8 +148,13 @@ class NodeNotes:
         """An attempt failed, and the item is tried again at once."""
         self._keep(item, "retried", failure.kind, failure.message)
 
-    def delivered(self, item: Item) -> None:
-        """What came of an item is on the edge, or the item is gone."""
+    def passed_on(self, item: Item) -> None:
+        """What came of an item is on the edge."""
+        self._trails.passed_on(self._node, item)
+        self.gone(item)
+
+    def gone(self, item: Item) -> None:
+        """The item is gone, and nothing came of it, or that is on its way."""
         self._journal.delivered(self._key(item))
 
     def _key(self, item: Item) -> Key:
@@ -195,7 +210,9 @@ class NodeNotes:
                 return values[0]
 
     def _note(self, made: Made) -> None:
-        self._node.meter.failures.setdefault(made.reason, f"{made.reason}: {made.detail}")
+        """Keep the text of a failure as it was kept then: of an exception the last line of its traceback."""
+        text = made.detail if made.outcome == "failed" else f"{made.reason}: {made.detail}"
+        self._node.meter.failures.setdefault(made.reason, text)
 
 
 class StepNotes:

@@ -44,6 +44,8 @@ MAY_CHANGE: Mapping[str, str] = {
     "*engine.prefill_*": "how fast; the last bits of numbers may differ",
 }
 """Settings, by the end of their path, that a run may go on with changed, and what they decide. Every other one is refused."""
+HASHED = ("model", "tokenizer", "template")
+"""What of ``versions.py`` must be the same."""
 ANOTHER_RUN = "the run would have been another with it"
 
 
@@ -116,7 +118,7 @@ def of_versions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Chang
     """What a run depends on beside its settings: hashes must be the same, versions and machines may differ."""
     changes = []
     for path, old, new in _apart(before, now):
-        hashed = path in ("model", "tokenizer", "template")
+        hashed = path in HASHED
         verdict: Verdict = "impossible" if hashed else "accepted"
         why = "what was saved was made with it" if hashed else "the last bits of numbers may differ"
         changes.append(Change(path, old, new, verdict, why))

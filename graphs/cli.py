@@ -26,7 +26,7 @@ from graphs.catalogue import CATALOGUE
 from graphs.chat import ChatConfig, find_speaker, hold_chat
 from graphs.command_line import Work, parsed, read_again, read_program, tell, warn
 from graphs.compiled import keep_compiled
-from graphs.execute import check_parts
+from graphs.execute import prove
 from graphs.export import ExportOptions, loading_line, prepare_export
 from graphs.interrupts import Interrupted
 from graphs.memory import check_memory, device_budget
@@ -147,8 +147,7 @@ def _reason(error: Exception) -> str:
 def _check(arguments: list[str]) -> Work | None:
     wanted = [argument for argument in arguments if argument != "--verify-sync"]
     program, _ = read_program("check", wanted)
-    plans = [(phase, phase.make(None).build(quiet=True)) for phase in program.phases]
-    check_parts(program)
+    plans = prove(program, None)
     _tell_memory(program)
     warn(program, plans)
     tell(f"{program.name}: {len(plans)} graph{'s' if len(plans) != 1 else ''} can run")

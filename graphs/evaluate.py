@@ -60,4 +60,5 @@ def evaluate(config: EvaluateConfig, parts: Parts, scores: Scores, name: str = "
     rewards = graph.stage("rewards", parts.rewards())
     counted = graph.sink("scores", scores)
     tasks >> attempts >> episodes >> groups >> rewards >> counted
+    graph.edge(episodes, groups, durable=True)
     return graph

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from flow import BuildError, Plan
@@ -18,15 +19,29 @@ from stages.episodes import check_tasks
 
 
 def prepare(program: Program, folder: RunFolder) -> Prepared:
-    """Prove every graph and every prompt of a program, and that it can be saved. Writes nothing.
+    """Prove a program, see ``prove``, and that it fits the memory. Writes nothing.
+
+    Raises:
+        BuildError, ValueError: it cannot run.
+    """
+    plans = prove(program, folder.path)
+    check_memory(program, device_budget())
+    return plans
+
+
+def prove(program: Program, folder: Path | None) -> Prepared:
+    """Prove every graph and every prompt of a program, and that it can be saved.
+
+    Args:
+        program: what is to run.
+        folder: of the run; ``None`` where there is to be none.
 
     Raises:
         BuildError: a graph cannot run, or not be saved. One of the user's own that cannot be saved is warned of.
-        ValueError: parts do not fit each other, such as a prompt that is longer than the context, or the device's memory.
+        ValueError: parts do not fit each other, such as a prompt that is longer than the context.
     """
-    plans = [(phase, phase.make(folder.path).build(quiet=True)) for phase in program.phases]
+    plans = [(phase, phase.make(folder).build(quiet=True)) for phase in program.phases]
     check_parts(program)
-    check_memory(program, device_budget())
     return [(_saved(phase, plan, own=program.parts is None), plan) for phase, plan in plans]
 
 

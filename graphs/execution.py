@@ -17,7 +17,7 @@ from flax import nnx
 from flow import Plan, Run
 from flow.saving import CannotResume
 from flow.trace import LoopLag, PerfettoWriter, trace_file
-from graphs.changes import of_versions, stopping
+from graphs.changes import HASHED, of_versions, stopping
 from graphs.interrupts import interruptible
 from graphs.json_rows import encode
 from graphs.options import SavingOptions
@@ -59,6 +59,7 @@ class Execution:
         self._number, self._before = start.phase, start.spent
         self._versions: dict[str, Any] = {}
         self._run: Run | None = None
+        self._commits: ProgramCommits | None = None
         self._lag = LoopLag()
 
     async def run(self, plans: Prepared) -> Mapping[str, Any]:
@@ -145,7 +146,9 @@ class Execution:
         """Run what is left; gives the status."""
         async with contextlib.AsyncExitStack() as stack:
             recorder = stack.enter_context(PerfettoWriter(trace_file(self._folder.path, self._folder.attempt)))
-            commits = ProgramCommits(self._folder, self._options, self._start, self.progress, self._commit_failed)
+            commits = self._commits = ProgramCommits(
+                self._folder, self._options, self._start, self.progress, self._not_written, self._settings()
+            )  # fmt: skip
             stack.enter_context(commits)
             await self._open(stack, recorder)
             self._summary["versions"] = self._versions
@@ -173,7 +176,7 @@ class Execution:
         gc.freeze()
 
     async def _phase(self, phase: Phase, plan: Plan, recorder: PerfettoWriter, commits: ProgramCommits) -> str:
-        saving = None if phase.starts_over else commits.saving(self._number, self._trained)
+        saving = commits.saving(self._number, phase, self._trained)
         lag = self._lag = LoopLag()
         watchers = (self._folder, self._view)
         run = Run(plan, recorder=recorder, watchers=watchers, lag=lag, tally=self._folder.outcomes, saving=saving)
@@ -205,6 +208,11 @@ class Execution:
         trained = any(phase.training is not None for phase in self._program.phases[: self._number])
         return self._program.parts.model if trained and self._program.parts is not None else None
 
+    def _settings(self) -> bytes:
+        """All that decides what the program makes, as bytes to compare."""
+        config = None if self._program.config is None else self._program.config.model_dump(mode="json")
+        return encode([config, {name: self._versions.get(name) for name in HASHED}])
+
     def _spent(self) -> Spent:
         before, seconds = self._before, 0.0 if self._run is None else self._run.summary().seconds
         return Spent(
@@ -227,9 +235,10 @@ class Execution:
             sizes=self._folder.sizes(),
             engine_version=None if parts is None else parts.engine.statistics().version,
             versions=self._versions,
+            begun=None if self._commits is None else self._commits.begun,
         )
 
-    def _commit_failed(self, error: Exception) -> None:
-        row = {"warning": f"a commit could not be made, and the run goes on: {error}"}
+    def _not_written(self, what: str, error: Exception) -> None:
+        row = {"warning": f"{what}, and the run goes on: {error}"}
         self._folder.reported("commits", row)
         self._view.reported("commits", row)

@@ -14,6 +14,8 @@ class SavingOptions:
     many steps of training."""
     keep: int = 2
     """Latest commits that are kept."""
+    record: bool = False
+    """Keep the whole journal, for headrace replay: every episode, and what each step took."""
     grace_s: float = 20.0
     """Seconds from SIGTERM to the end: half of them for what is under way, the rest for the commit."""
     accept: tuple[str, ...] = ()
@@ -32,7 +34,7 @@ class SavingOptions:
 
     def kept(self) -> dict[str, Any]:
         """Those that are kept with a run; what is accepted is of one start of it."""
-        return {"checkpoint_every": self.checkpoint_every, "keep": self.keep, "grace_s": self.grace_s}
+        return {"checkpoint_every": self.checkpoint_every, "keep": self.keep, "record": self.record, "grace_s": self.grace_s}
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,7 @@ class Phase:
         report: read however it ended; goes into the summary.
         recorded: settings of reinforcement learning, whose steps can be trained again from what a run recorded; ``None`` where
             they are the same whenever they are run.
+        evaluates: whether it measures the model as it is, and changes nothing.
         starts_over: whether it begins again where the run is resumed in the middle of it, as what cannot be saved does.
     """
 
@@ -83,6 +84,7 @@ class Phase:
     training: Training | None = None
     report: Callable[[], Mapping[str, Any]] = field(default=dict[str, Any])
     recorded: RlConfig | None = None
+    evaluates: bool = False
     starts_over: bool = False
 
 
@@ -198,4 +200,4 @@ def evaluation(name: str, config: EvaluateConfig, parts: Parts, *, main: bool = 
         return {name: score.success, f"{name}_detail": score}
 
     title = f"{name.replace('_', ' ')}: {wanted} episodes on {len(parts.heldout)} held-out tasks"
-    return Phase(name, title, make, len(parts.heldout), main, prepare=parts.load_engine, result=result)
+    return Phase(name, title, make, len(parts.heldout), main, prepare=parts.load_engine, result=result, evaluates=True)

@@ -2,11 +2,16 @@
 
 A commit between two graphs holds the parameters of the model, where something was trained. Those with a graph carry the same
 on, as links: what a phase began with is needed again when it is gone on with, for a reference that stays as it was.
+
+What finished between two commits is in the journal of the program, which knows the versions that a training makes. An
+evaluation makes none, and its episodes are worth nothing for another model, or with other settings. So it has a journal of its
+own, named by these and by the commit it began after, which no other evaluation ever begins after.
 """
 
 import asyncio
 import contextlib
-import logging
+import hashlib
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,19 +19,20 @@ from pathlib import Path
 import msgspec
 
 from flow import Plan, Run
-from flow.saving import Commit, Commits, Hooks, Saving, complete, link_tree
+from flow.saving import Commit, Commits, Journal, Saving, complete, link_tree
 from graphs.options import SavingOptions
+from graphs.program import Phase
 from graphs.progress import Progress, Start
 from graphs.run_folder import RunFolder
-from stages.arrays import read_array, write_array
+from stages.arrays import ARRAYS
 from stages.checkpoint.store import load_model, save_model
 from stages.models.transformer import Transformer
 
 MODEL = "model"
 """Folder in a commit between two graphs that the model's parameters are in, and in that of ``begun`` beside a graph."""
 BEGUN = "begun"
-_HOOKS = Hooks(write=write_array, read_ext=read_array)
-_LOG = logging.getLogger("headrace")
+JOURNAL = "journal"
+_NOT_MADE = "a commit could not be made"
 
 
 class BegunWith:
@@ -91,7 +97,7 @@ def check_saved(plan: Plan) -> None:
     Raises:
         BuildError: rule B7, all faults at once.
     """
-    Run(plan, saving=Saving(Commits(Path(), hooks=_HOOKS)))
+    Run(plan, saving=Saving(Commits(Path(), hooks=ARRAYS)))
 
 
 class ProgramCommits:
@@ -102,7 +108,11 @@ class ProgramCommits:
         options: how often, and how many are kept.
         start: what the program starts from.
         progress: tells how far it has come; on the loop.
-        on_failure: told of a commit that could not be made.
+        on_failure: told of what could not be written, in few words, and why.
+        settings: what the program was made from, model included, see ``flow.saving.Journal``.
+
+    Attributes:
+        begun: number of the commit that the phase under way began after; ``None`` where that could not be made.
     """
 
     def __init__(
@@ -111,36 +121,55 @@ class ProgramCommits:
         options: SavingOptions,
         start: Start,
         progress: Callable[[], Progress],
-        on_failure: Callable[[Exception], None],
+        on_failure: Callable[[str, Exception], None],
+        settings: bytes = b"",
     ) -> None:
         self._folder, self._start, self._progress, self._on_failure = folder, start, progress, on_failure
-        every = options.checkpoint_every
-        path = folder.path / "checkpoints"
-        self._commits = None if every is None else Commits(path, every=every, keep=options.keep, hooks=_HOOKS)
+        self._options, self._settings = options, hashlib.blake2b(settings, digest_size=16).hexdigest()
+        self._after = 0 if start.commit is None else start.commit.number
+        self.begun = self._after if start.in_graph is None or start.progress is None else start.progress.begun
+        self._apart: Path | None = None
+        every, path = options.checkpoint_every, folder.path / "checkpoints"
+        self._commits = None if every is None else Commits(path, every=every, keep=options.keep, hooks=ARRAYS)
+        self._journal = self._journal_in(folder.path / JOURNAL, record=options.record)
+
+    def _journal_in(self, folder: Path, *, record: bool = False) -> Journal:
+        failed = partial(self._on_failure, "the journal cannot be written up to the next commit")
+        return Journal(folder, after=self._after, record=record, settings=self._settings, on_failure=failed)
 
     def __enter__(self) -> "ProgramCommits":
         self._stack = contextlib.ExitStack()
         if self._commits is not None:
             self._stack.enter_context(self._commits)
+            self._stack.enter_context(self._journal)
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def saving(self, number: int, begun: Transformer | None) -> Saving | None:
+    def saving(self, number: int, phase: Phase, begun: Transformer | None) -> Saving | None:
         """How a phase is saved, and what its graph goes on from; ``None`` where nothing is saved.
 
         Args:
             number: of the phase, from 0.
+            phase: what is to be saved.
             begun: the model, where phases before this one have trained it.
         """
-        if self._commits is None:
+        if self._commits is None or phase.starts_over:
             return None
         beside = {"folder": self._folder}
         if begun is not None:
             beside[BEGUN] = BegunWith(begun, self._commits.folder)
         resume = self._start.in_graph if number == self._start.phase else None
-        return Saving(self._commits, beside, resume, self._about, self._on_failure)
+        journal = self._journal_apart(phase.name) if phase.evaluates else self._journal
+        failed = partial(self._on_failure, _NOT_MADE)
+        return Saving(self._commits, beside, resume, self._about, failed, journal)
+
+    def _journal_apart(self, name: str) -> Journal | None:
+        if self.begun is None:
+            return None
+        self._apart = self._folder.path / JOURNAL / f"{name}-{self.begun:06}-{self._settings[:8]}"
+        return self._stack.enter_context(self._journal_in(self._apart))
 
     async def between(self, trained: Transformer | None, *, same: bool) -> None:
         """Commit between two graphs, or behind the last one. Where that fails the program goes on: the one before is good.
@@ -153,6 +182,7 @@ class ProgramCommits:
             return
         try:
             draft = self._commits.begin()
+            self._journal.cut(draft.number)
             before = begun_with_latest(self._commits.folder) if same else None
             if trained is None:
                 writes = []
@@ -160,10 +190,17 @@ class ProgramCommits:
                 writes = [partial(link_tree, before, draft.folder / MODEL)]
             else:
                 writes = [save_model(trained, draft.folder / MODEL)]
-            await asyncio.to_thread(self._commits.write, draft, self._about(), writes=writes)
+            commit = await asyncio.to_thread(self._commits.write, draft, self._about(), writes=writes)
+            kept = min((each.number for each in complete(self._commits.folder)), default=commit.number)
+            await asyncio.to_thread(self._journal.forget, kept)
         except OSError as error:
-            _LOG.warning("a commit could not be made, and the run goes on: %s", error)
-            self._on_failure(error)
+            self.begun = None
+            self._on_failure(_NOT_MADE, error)
+        else:
+            self.begun = self._after = commit.number
+            if self._apart is not None:
+                shutil.rmtree(self._apart, ignore_errors=True)
+        self._apart = None
 
     def _about(self) -> dict[str, object]:
         return msgspec.to_builtins(self._progress())

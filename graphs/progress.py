@@ -41,6 +41,7 @@ class Progress(msgspec.Struct, frozen=True):
         sizes: of the files of rows.
         engine_version: of the weights that the engine samples from; ``None`` where there is none.
         versions: what the run depends on beside its settings, see ``versions.py``.
+        begun: number of the commit that the phase under way began after, 0 for none; ``None`` where it could not be made.
     """
 
     attempt: int
@@ -52,6 +53,7 @@ class Progress(msgspec.Struct, frozen=True):
     sizes: Sizes
     engine_version: int | None
     versions: dict[str, Any]
+    begun: int | None
 
     @property
     def completed(self) -> bool:

@@ -88,7 +88,7 @@ def with_changes(start: Start, saved: dict[str, Any], program: Program, plans: P
     kept = [
         Change(f"options.{name}", saved["options"][name], value, "accepted", "how the run is saved")
         for name, value in options.kept().items()
-        if saved["options"][name] != value
+        if saved["options"].get(name, value) != value
     ]
     return replace(start, changes=[*found, *kept])
 

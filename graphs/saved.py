@@ -94,7 +94,7 @@ def evaluation_of(entry: Entry, config: Any, run: Path) -> Program:
         run: its folder.
 
     Raises:
-        LookupError: the run has no checkpoint.
+        LookupError: the run has no commit with parameters.
     """
     program = _with_checkpoint(entry.make(config), run)
     assert program.parts is not None, "every ready program has parts"
@@ -105,8 +105,8 @@ def evaluation_of(entry: Entry, config: Any, run: Path) -> Program:
 def _with_checkpoint(program: Program, run: Path) -> Program:
     if not with_parameters(run / "checkpoints"):
         raise LookupError(
-            f"expected a complete checkpoint in '{run / 'checkpoints'}', got none; a run saves when its training ends, or is "
-            "interrupted after a step, and its warm start not at all: let it get there, or run it again"
+            f"expected a commit with parameters in '{run / 'checkpoints'}', got none; a run makes its first after "
+            "--options.checkpoint-every steps of a training: let it get there, or headrace resume it"
         )
     assert program.parts is not None, "every ready program has parts"
     parts = dataclasses.replace(program.parts, load=functools.partial(_load, program.parts, run / "checkpoints"))

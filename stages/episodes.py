@@ -33,7 +33,7 @@ from stages.policy import Policy
 from stages.records import Episode, Message, Status, Task
 from stages.text.chat import Chat, ToolSpec, reply_counter
 from stages.text.transcript import Transcript
-from stages.tools.context import permit_of, set_tool_context
+from stages.tools.context import key_of, permit_of, set_tool_context, tool_context
 from stages.tools.credentials import Uses, blanked, blanked_errors, uses_into
 
 
@@ -99,7 +99,10 @@ class Episodes:
     async def _episode(self, task: Task, context: Context) -> Episode | Failed[Episode]:
         started = anyio.current_time()
         count_tokens = reply_counter(self._chat)
-        set_tool_context(permit=permit_of(context), span=context.span, count_tokens=count_tokens, attempt=context.attempt)
+        set_tool_context(
+            permit=permit_of(context), span=context.span, count_tokens=count_tokens, attempt=context.attempt,
+            key=key_of(context, tool_context().run),
+        )  # fmt: skip
         transcript = Transcript()
         session = f"{context.node}/{'.'.join(map(str, context.path))}/{context.retry}/{context.attempt}"
         housed = Housed(self._make_env)

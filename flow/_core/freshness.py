@@ -132,6 +132,10 @@ class Admission:
         latest = self._latest_margin(margins.values())
         return self._oldest(ready, [i for i, (birth, _) in enumerate(ready) if margins[birth] <= latest])
 
+    def holds(self, birth: int) -> bool:
+        """Whether a group is on its way to a step."""
+        return birth in self._holding
+
     def bears(self, birth: int, version: int | None) -> bool:
         """Whether a group may become as old as this version, so that it and all others can still be trained in time."""
         margins = {other: self._margin(other, known) for other, known in self._holding.items()}

@@ -55,6 +55,10 @@ class Noted:
         if not self._is_recalled:
             self._notes.made(item, outcome)
 
-    def delivered(self, item: Item) -> None:
-        """What came of an item is on the edge, or the item is gone."""
-        self._notes.delivered(item)
+    def passed_on(self, item: Item) -> None:
+        """What came of an item is on the edge."""
+        self._notes.passed_on(item)
+
+    def gone(self, item: Item) -> None:
+        """Nothing came of an item."""
+        self._notes.gone(item)

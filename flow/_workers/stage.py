@@ -360,12 +360,12 @@ class Stage:
     def _drop(self, item: Item, reason: str, failure: Failure | None = None) -> None:
         self._state.drop(self._node, item, reason, failure)
         if self._noted is not None:
-            self._noted.delivered(item)
+            self._noted.gone(item)
 
     def _commit(self, item: Item, outputs: list[Item]) -> None:
         self._state.commit(self._node, item, outputs)
         if self._noted is not None:
-            self._noted.delivered(item)
+            self._noted.passed_on(item)
         self._hands.host.committed(self._node.spec.name, [output.value for output in outputs])
 
     async def _wait_for_turn(self, item: Item) -> None:

@@ -17,6 +17,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -38,6 +39,13 @@ class _Place(NamedTuple):
     end: int
 
 
+class _Attempts(NamedTuple):
+    """The newest file that tells of an attempt, and the first number that none had."""
+
+    file: int
+    next: int
+
+
 class Journal:
     """The journal of one program, whose graphs share it. A context manager for the process that writes it.
 
@@ -54,7 +62,7 @@ class Journal:
         failure: why nothing is written any more, until the next commit; ``None`` where it is.
         number: of the latest commit whose moment was taken.
         trails: by graph and cell, what each version was made of, as far as it is known.
-        begun: by what it is at, the number of the next attempt, of those that earlier processes began.
+        parts: by graph and birth, what each group on its way is made of so far.
     """
 
     def __init__(
@@ -67,16 +75,18 @@ class Journal:
         on_failure: Callable[[OSError], None] | None = None,
     ) -> None:
         self.folder, self.record, self.settings = folder.absolute(), record, settings
-        self.number, self._since, self._file = after, after, after
+        self.number, self._file = after, after
         self.told: list[str] = []
         self.failure: OSError | None = None
         self.trails: dict[str, dict[int, int]] = {}
-        self.begun: dict[Key, int] = {}
+        self.parts: dict[str, dict[int, int]] = {}
         self._on_failure = on_failure
-        self._found: dict[Key, _Place] = {}  # of earlier processes
+        self._begun: dict[Key, _Attempts] = {}  # those of earlier processes
+        self._found: dict[Key, _Place] = {}  # what they came to
         self._failed: set[Key] = set()  # of these, what a graph that ended in an error is forgiven
         self._pending: dict[Key, _Place] = {}  # of this one, not delivered yet
         self._cuts: deque[int] = deque(maxlen=_MOST_CUTS)
+        self._since: dict[int, int] = {}  # by commit, the oldest file that one who goes on from it has to read
         self._handle: int | None = None
         self._end = 0
 
@@ -137,31 +147,31 @@ class Journal:
         Args:
             number: of the commit.
         """
-        if len(self._cuts) == _MOST_CUTS:
-            for places in (self._found, self._pending):
-                for key in [key for key, place in places.items() if place.file < self._cuts[0]]:
-                    del places[key]
+        self._forget_undelivered()
         self._cuts.append(self._file)
-        self._since = min([self.number, *(place.file for place in (*self._found.values(), *self._pending.values()))])
         self.number = number
         if number > self._file or self._handle is None:
             self._close()
             self._file = max(number, self._file)
             self._open()
-        self.append(Cut(number, self._since, self.trails))
+        waiting = chain(self._begun.values(), self._found.values(), self._pending.values())
+        since = self._since[number] = min([self._file, *(place.file for place in waiting)])
+        self.append(Cut(number, since, self.trails, self.parts))
         reach("journal.cut")
 
     def forget(self, oldest: int) -> None:
         """Remove the files that nobody needs any more who goes on from a commit that is kept. On any thread.
 
-        What was known before the latest commit and is not used yet stays, since it may be needed after a second kill.
+        What is older than that and not delivered yet stays: it may be needed after a second kill.
 
         Args:
             oldest: number of the oldest commit that is kept.
         """
         if self.record:
             return
-        needed = min(oldest, self._since)
+        needed = self._since.get(oldest, 0)  # of a commit of an earlier process it may not be known: then all stay for now
+        for commit in [commit for commit in dict(self._since) if commit < oldest]:  # the loop adds to it meanwhile
+            del self._since[commit]
         for number in _numbers(self.folder):
             if number < needed:
                 with contextlib.suppress(OSError):  # what cannot be removed now is next time
@@ -184,11 +194,17 @@ class Journal:
             return None
         return record if isinstance(record, Made) else None
 
+    def next_attempt(self, key: Key) -> int:
+        """The first number that no attempt of an earlier process had. Asked once, as the attempt then begins."""
+        known = self._begun.pop(key, None)
+        return 0 if known is None else known.next
+
     def _read(self) -> None:
         numbers = _numbers(self.folder)
         cut = self._latest_cut([number for number in numbers if number >= self.number])
         since = self.number if cut is None else cut.since
-        self.trails = {} if cut is None else cut.trails
+        if cut is not None:
+            self.trails, self.parts = cut.trails, cut.parts
         for number in numbers:
             if number >= since:
                 for placed in read_file(self._path(number), self.told):
@@ -205,18 +221,29 @@ class Journal:
         return found
 
     def _learn(self, number: int, placed: Placed) -> None:
-        record = placed.record
+        record, place = placed.record, _Place(number, placed.start, placed.end)
         if isinstance(record, Begun):
-            self.begun[record.key] = max(self.begun.get(record.key, 0), record.attempt + 1)
+            known = self._begun.get(record.key)
+            self._begun[record.key] = _Attempts(number, max(record.attempt + 1, 0 if known is None else known.next))
         elif isinstance(record, Made):
-            self._found[record.key] = _Place(number, placed.start, placed.end)
+            self._found[record.key] = place
             (self._failed.add if record.outcome in _FAILURES else self._failed.discard)(record.key)
         elif isinstance(record, Cut):
-            self._cuts.append(number)
+            self._since[record.number] = record.since
         elif isinstance(record, Forgiven):
             for key in [key for key in self._failed if key[0] == record.graph]:
                 self._failed.discard(key)
                 self._found.pop(key, None)
+
+    def _forget_undelivered(self) -> None:
+        """What was made before all moments that this process remembers is not waited for any more.
+
+        Those of earlier processes do not count: their commits may never have come to be.
+        """
+        if len(self._cuts) == _MOST_CUTS:
+            for places in (self._begun, self._found, self._pending):
+                for key in [key for key, place in places.items() if place.file < self._cuts[0]]:
+                    del places[key]
 
     # --- its files ---
 

@@ -41,11 +41,13 @@ class Cut(msgspec.Struct, frozen=True, array_like=True, tag=1):
         number: of the commit.
         since: number of the oldest file that one who goes on from it has to read.
         trails: by graph and cell, and version, what the version was made of.
+        parts: by graph and birth, what a group that is on its way is made of so far.
     """
 
     number: int
     since: int
-    trails: dict[str, dict[int, int]]
+    trails: dict[str, dict[int, int]] = {}
+    parts: dict[str, dict[int, int]] = {}
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True, tag=2):

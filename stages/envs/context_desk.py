@@ -24,7 +24,8 @@ class ContextDesk:
         send: to the process; raises ``OSError`` where that has ended.
 
     Attributes:
-        terms: what the process is told with the call: executions before, and whether text can be counted in tokens.
+        terms: what the process is told with the call: executions before, the name for effects, and whether text can be counted
+            in tokens.
     """
 
     def __init__(self, send: Send) -> None:
@@ -34,7 +35,7 @@ class ContextDesk:
         self._variables = copy_context()
         self._holds: dict[int, asyncio.Task[None]] = {}
         self._closed = False
-        self.terms = (self._context.attempt, self._context.count_tokens is not None)
+        self.terms = (self._context.attempt, self._context.key, self._context.count_tokens is not None)
 
     def hear(self, message: tuple[Any, ...]) -> None:
         """Take what the process says: ``("asks", number, what, payload)`` or ``("frees", number)``. In any thread."""

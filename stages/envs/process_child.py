@@ -26,7 +26,7 @@ from stages.tools.context import tool_context_with
 from stages.tools.credentials import Uses, blanked_errors, uses_into
 from stages.tools.tool import needs_of
 
-_Asked = tuple[str, tuple[Any, ...], tuple[int, bool]]
+_Asked = tuple[str, tuple[Any, ...], tuple[int, str, bool]]
 """A method, its arguments, and the terms of ``ContextDesk``."""
 
 
@@ -102,7 +102,7 @@ class _Child:
         except (EOFError, OSError, RuntimeError):
             _end()
 
-    async def _answer(self, method: str, args: tuple[Any, ...], terms: tuple[int, bool]) -> Any:
+    async def _answer(self, method: str, args: tuple[Any, ...], terms: tuple[int, str, bool]) -> Any:
         if method == "close":
             return await self._housed.close()
         with tool_context_with(**self._context.fields(*terms)):

@@ -23,10 +23,10 @@ class RemoteContext:
         self._numbers = itertools.count()
         self._asked: dict[int, Future[Any]] = {}
 
-    def fields(self, attempt: int, counts: bool) -> dict[str, Any]:
+    def fields(self, attempt: int, key: str, counts: bool) -> dict[str, Any]:
         """Fields of ``ToolContext`` for one call of the environment; see ``ContextDesk.terms``."""
         count = self.count_tokens if counts else None
-        return {"permit": self.permit, "count_tokens": count, "audit": self.audit, "attempt": attempt}
+        return {"permit": self.permit, "count_tokens": count, "audit": self.audit, "attempt": attempt, "key": key}
 
     def hear(self, number: int, outcome: str, value: Any) -> None:
         """Take the parent's answer. In a thread that nothing here waits in."""

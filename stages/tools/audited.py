@@ -13,7 +13,7 @@ import anyio
 from stages.cancellation import cancel_requested
 from stages.exits import exits_as_errors
 from stages.records import BadCall, Task, ToolCall
-from stages.tools.context import tool_context
+from stages.tools.context import tool_context, tool_context_with
 from stages.tools.credentials import Uses, blanked, blanked_errors, used_secrets, uses_into
 from stages.tools.tool import BrokenToolError, Tool, ToolAnswer, bounded, failure
 
@@ -48,7 +48,8 @@ class AuditedCalls:
         """
         uses = Uses(self.secrets)
         outcome, started = "cancelled", anyio.current_time()
-        with uses_into(uses), tool_context().span(tool.name, call=call.id):
+        key = f"{tool_context().key}/{turn}.{index}"
+        with uses_into(uses), tool_context().span(tool.name, call=call.id), tool_context_with(key=key):
             self._told(call, turn, "started", None, ())
             try:
                 answer = await _called(tool, call.arguments, (*self._key, turn, index))

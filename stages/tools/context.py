@@ -1,4 +1,4 @@
-"""What the calls of a tool have of the run around them: permits, the size of text in tokens, the audit log.
+"""What the calls of a tool have of the run around them: permits, the size of text in tokens, the audit log, a name for effects.
 
 A context variable, since a tool is a plain function whose arguments are the model's. The run sets where audit rows go, the
 episode stage sets the rest; where nobody did, as in a test of a tool alone, permits are granted at once and nothing is told.
@@ -49,6 +49,17 @@ def permit_of(context: Context) -> Callable[[Mapping[str, int]], AbstractAsyncCo
     return permit
 
 
+def key_of(context: Context, run: str) -> str:
+    """What names the effects of an attempt: ``run/node/path/retry``.
+
+    Args:
+        context: of the attempt.
+        run: see ``ToolContext``.
+    """
+    node, path, retry = context.key
+    return "/".join(part for part in (run, node, ".".join(map(str, path)), str(retry)) if part)
+
+
 @dataclass(frozen=True)
 class ToolContext:
     """The surroundings of a call.
@@ -59,6 +70,9 @@ class ToolContext:
         count_tokens: tokens that a text takes in a tool's reply; ``None`` where no format of conversations is known.
         audit: takes one row for each call.
         attempt: executions of the episode before, after a cancel or a crash.
+        run: name of the run, and of its graph under way; empty outside of one.
+        key: names this execution's effects to whoever is outside: the episode, in a tool the call, never two of one run alike.
+            The same when the episode is executed again after a cancel or a kill, and another for a retry, which is to differ.
     """
 
     permit: Callable[[Mapping[str, int]], AbstractAsyncContextManager[None]] = _at_once
@@ -66,6 +80,8 @@ class ToolContext:
     count_tokens: Callable[[str], int] | None = None
     audit: Callable[[Mapping[str, Any]], None] = inherited_audit
     attempt: int = 0
+    run: str = ""
+    key: str = ""
 
 
 _ALONE = ToolContext()

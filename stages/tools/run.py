@@ -1,4 +1,4 @@
-"""The run that tools belong to: where their audit rows go, and which credentials are revoked.
+"""The run that tools belong to: its name, where their audit rows go, and which credentials are revoked.
 
 Entered by who runs a graph. Tasks and threads of the block know the run by a context variable, processes started in it by
 variables of their environment; programs in a sandbox and MCP servers get neither.
@@ -29,7 +29,9 @@ def tools_of_run(folder: Path, phase: str, attempt: int = 0) -> Generator[None]:
     """
     with (
         AuditLog(folder / AUDIT_FILE) as log,
-        tool_context_with(audit=functools.partial(log.write, run_attempt=attempt, phase=phase)),
+        tool_context_with(
+            audit=functools.partial(log.write, run_attempt=attempt, phase=phase), run=f"{folder.resolve().name}/{phase}"
+        ),
         revocations_in(folder),
         _environment({RUN_FOLDER: str(folder), RUN_PHASE: phase, RUN_ATTEMPT: str(attempt)}),
     ):

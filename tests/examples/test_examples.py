@@ -9,6 +9,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples"
 LAST_LINES = {
+    "kill_and_resume.py": "weight 814849 without kills, 814849 with two, the same: True",
     "three_stages.py": "sum of squares 328350, in order: True",
     "back_pressure.py": "deepest queue 4 of 4, fetched waited for room: True",
     "broken_edge.py": "refused with 1 fault, rule B2, before anything ran",
@@ -21,7 +22,6 @@ LAST_LINES = {
     "check_a_stage.py": "the repaired stage keeps its contract",
     "frozen_lake.py": "at least a fifth more reach the goal: True",
     "curriculum.py": "160 groups trained, each draw with one end: True",
-    "kill_and_resume.py": "killed 3 times, and the sum is 20100: True",
     "reasoning_gym_tasks.py": "18 of 18 sums right, 1 of 22 with a minus",
 }
 NEEDS = {"frozen_lake.py": "gymnasium", "mcp_tool.py": "mcp", "reasoning_gym_tasks.py": "reasoning-gym"}

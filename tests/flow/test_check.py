@@ -260,6 +260,35 @@ def here_plus_one() -> str:
     return f"test_check.py:{frame.lineno + 1}"
 
 
+def test_an_edge_is_durable_behind_a_stage_only(refusal):
+    """B7: only what a stage makes need not be made again."""
+    graph = Graph("g")
+    a, b, c = graph.source("a", [1]), graph.stage("b", number), graph.sink("c", show)
+    _ = a >> b >> c
+    graph.edge(b, c, durable=True)
+    assert graph.build(quiet=True).spec.outputs("b")[0].durable
+    graph.edge(a, b, durable=True)
+    graph.edge(b, c, durable="always")  # type: ignore[arg-type]
+    assert [(fault.rule, fault.path, fault.expected, fault.got) for fault in refusal(graph).faults] == [
+        ("B5", "g.b->c.durable", "True or False", "'always'"),
+        ("B7", "g.a->b.durable", "a stage before a durable edge, whose work is not done again", "the source 'a'"),
+    ]
+
+
+def test_what_is_said_of_an_edge_stays_until_something_else_is_said():
+    graph = Graph("g")
+    a, b, c = graph.source("a", [1]), graph.stage("b", number), graph.sink("c", show)
+    _ = a >> b
+    graph.edge(b, c, durable=True)
+    _ = b >> c
+    graph.edge(b, c, capacity=Items(3))
+    (edge,) = graph.spec().outputs("b")
+    assert (edge.durable, edge.capacity) == (True, Items(3))
+    graph.edge(b, c, durable=False)
+    (edge,) = graph.spec().outputs("b")
+    assert (edge.durable, edge.capacity) == (False, Items(3))
+
+
 def test_a_graph_without_a_fault_is_built():
     plan = feedback(freshness=Freshness(1)).build()
     assert plan.warnings == ()

@@ -122,3 +122,12 @@ def test_a_bound_on_staleness_is_shown_whole():
 
     assert bound(Freshness(2)) == "^  (w: int, max_lag=2) back to nobody"
     assert bound(Freshness(3, "drop", 1)) == "^  (w: int, max_lag=3, depth=1, late dropped) back to nobody"
+
+
+def test_a_durable_edge_is_shown_as_such():
+    graph = Graph("g")
+    a, b, c = graph.source("a", [1]), graph.stage("b", number), graph.sink("c", show)
+    _ = a >> b >> c
+    graph.edge(b, c, durable=True)
+    graph.edge(b, c, capacity=Items(3))
+    assert "     |  int  at most 3  durable" in graph.draw().splitlines()

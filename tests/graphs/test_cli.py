@@ -164,13 +164,15 @@ def test_a_run_that_is_not_there_cannot_be_evaluated(own: Path, capsys: pytest.C
     assert "config.json" in refused(capsys, "eval", "runs/none")
 
 
-def test_a_run_that_was_interrupted_in_its_warm_start_is_said_to_have_saved_nothing(
+def test_a_run_that_was_interrupted_before_its_first_commit_is_said_to_have_saved_nothing(
     own: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = {"program": "calculator", "config": CalculatorConfig().model_dump(mode="json")}
     (own / "early").mkdir()
     (own / "early" / "config.json").write_text(json.dumps(config))
-    assert "its warm start not at all: let it get there, or run it again" in refused(capsys, "eval", "early")
+    assert "its first after --options.checkpoint-every steps of a training: let it get there, or headrace resume it" in refused(
+        capsys, "eval", "early"
+    )
     assert [path.name for path in (own / "early").iterdir()] == ["config.json"]
 
 

@@ -5,10 +5,12 @@ any moment, are in ``tests/kill``.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +20,7 @@ import pytest
 from flax import nnx
 from rich.console import Console
 
+from flow.saving import CannotResume, Made, read_journal
 from flow.saving._points import listeners
 from flow.trace import read_trace
 from graphs.calculator import CalculatorConfig, calculator
@@ -92,11 +95,8 @@ def whole(tiny: CalculatorConfig, tmp_path_factory: pytest.TempPathFactory) -> E
             counts[point] += 1
             shutil.copytree(folder, folder.with_name(f"{counts[point]} {point.removeprefix('commit.')}"))
 
-    listeners.append(copy)
-    try:
+    with listening(copy):
         return go_on(program(tiny), RunFolder(folder), Console(quiet=True))
-    finally:
-        listeners.remove(copy)
 
 
 def rows(file: Path) -> list[dict[str, Any]]:
@@ -148,9 +148,62 @@ def test_it_says_where_it_goes_on_and_its_trace_is_one_of_two_files(
     assert [row["row"]["step"] for row in later] in ([], [3])  # it was under way when the copy was made
 
 
+def test_another_model_than_the_run_began_with_is_refused_and_nothing_is_touched(
+    whole: Ended, tiny: CalculatorConfig, tmp_path: Path
+) -> None:
+    folder = tmp_path / "cut"
+    shutil.copytree(whole.folder.with_name("6 renamed"), folder)
+    before = (folder / "metrics.jsonl").read_bytes(), (folder / "config.json").read_bytes()
+    other, told = program(tiny.model_copy(update={"seed": 1})), Console(record=True, width=200, quiet=True)
+    with pytest.raises(CannotResume, match=r"000006 was made with, got another model; go on with the model, tokenizer and"):
+        go_on(other, RunFolder(folder, resume=True), told)
+    assert ((folder / "metrics.jsonl").read_bytes(), (folder / "config.json").read_bytes()) == before
+    assert not (folder / "summary.json").exists()
+    assert len((folder / "attempts.jsonl").read_text().splitlines()) == 1
+
+
 def test_a_program_of_ones_own_code_is_gone_on_with_by_that_code(whole: Ended, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a program that was put together in code nothing can be made again."""
     with pytest.raises(SystemExit) as ended:
         main(["resume", str(whole.folder)])
     assert ended.value.code == 2
     assert "expected a run of headrace run, got one of 'calculator'" in capsys.readouterr().err
+
+
+def test_of_an_evaluation_that_is_cut_off_no_finished_episode_is_played_again(
+    whole: Ended, tiny: CalculatorConfig, tmp_path: Path
+) -> None:
+    """P3. A second start is in the last evaluation when its folder is copied, a third goes on from the copy."""
+    second, third = tmp_path / "second", tmp_path / "third"
+    shutil.copytree(whole.folder.with_name("8 renamed"), second)
+
+    def copy(point: str) -> None:
+        if point == "journal.appended" and made(second).total() == 6 and not third.exists():
+            shutil.copytree(second, third)
+
+    with listening(copy):
+        go_on(program(tiny), RunFolder(second, resume=True), Console(quiet=True))
+    assert not list((second / "journal").glob("heldout_after-*"))
+    counts: list[Counter[Any]] = []
+    with listening(lambda point: counts.append(made(third)) if point == "commit.begin" else None):
+        ended = go_on(program(tiny), RunFolder(third, resume=True), Console(quiet=True))
+    assert set(counts[-1].values()) == {1}
+    assert len(counts[-1]) == 16
+    assert ended.summary["heldout_after_detail"] == whole.summary["heldout_after_detail"]
+    told = [sorted(json.dumps(row, sort_keys=True) for row in rows(run / "episodes.jsonl")) for run in (third, whole.folder)]
+    assert told[0] == told[1]
+
+
+def made(folder: Path) -> Counter[Any]:
+    """How often each episode of the last evaluation was played to its end, all starts together."""
+    records = [record for log in (folder / "journal").glob("heldout_after-*") for record in read_journal(log)]
+    return Counter(record.key for record in records if isinstance(record, Made))
+
+
+@contextlib.contextmanager
+def listening(listener: Callable[[str], object]) -> Iterator[None]:
+    listeners.append(listener)
+    try:
+        yield
+    finally:
+        listeners.remove(listener)

@@ -261,3 +261,33 @@ def test_a_group_that_is_open_and_not_dispatched_counts_with_the_version_in_forc
         tickets.opened(birth)
     tickets.gathered(0, 0)
     assert tickets.choose([(0, 0)]) == 0
+
+
+@given(
+    st.integers(0, 3),
+    st.integers(1, 3),
+    st.lists(st.integers(0, 4), min_size=1, max_size=9),
+    st.integers(0, 4),
+    st.integers(0, 2),
+)
+@settings(max_examples=200, deadline=None)
+def test_a_group_may_become_older_as_long_as_steps_that_take_the_oldest_first_train_all_in_time(
+    lag, per_step, ages, age, taken
+):
+    """P3: what a journal gives back was made earlier. Played: each step takes the oldest there are, and looks at their age."""
+    tickets, step = admission(lag, per_step), 10
+    tickets.step = tickets.in_force = step
+    ages, taken = [min(each, lag) for each in ages], min(taken, per_step - 1)
+    for birth, each in enumerate(ages):
+        tickets.opened(birth)
+        tickets.gathered(birth, step - each)
+    for birth in range(100, 100 + taken):
+        tickets.opened(birth)
+        tickets.take(birth)
+    older = [max(age, ages[0]), *ages[1:]]
+    waiting, room, in_time = sorted(older, reverse=True), per_step - taken, True
+    for later in range(len(older) + 1):
+        in_time = in_time and all(each + later <= lag for each in waiting[:room])
+        waiting, room = waiting[room:], per_step
+    assert tickets.bears(0, step - age) is (in_time and age <= lag)
+    assert not tickets.bears(99, step)  # it is not there any more

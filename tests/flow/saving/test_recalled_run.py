@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import shutil
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TypeAlias
 import pytest
 
 from flow import Collect, Context, Emit, Failed, Failure, Freshness, Gathered, Graph, Retry, Run, Summary
-from flow.saving import Commits, Journal, Saving
+from flow.saving import Commits, Cut, Journal, Made, Saving, read_journal
 from flow.testing import run_virtual
 from flow.testing._threads import PlayedExecutor
 
@@ -183,6 +184,7 @@ def lives(folder: Path, seed: int, *, raises: bool = True, **settings: object) -
     return Life(folder, world, seed, **settings).run(), world
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_what_was_finished_is_made_once_and_no_attempt_number_comes_twice(tmp_path, seed):
     """P3, with max_lag=0: every result is what it would have been, so all that was finished stands."""
@@ -196,6 +198,7 @@ def test_what_was_finished_is_made_once_and_no_attempt_number_comes_twice(tmp_pa
     assert set(world.begun.values()) == {1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("max_lag", "late"), [(1, "wait"), (2, "wait"), (1, "drop")])
 @pytest.mark.parametrize("seed", range(3))
 def test_with_a_lag_a_result_stands_only_for_the_version_it_was_made_with(tmp_path, seed, max_lag, late):
@@ -219,3 +222,48 @@ def test_with_a_lag_a_result_stands_only_for_the_version_it_was_made_with(tmp_pa
             assert set(members) & set(oldest)
         weights.append(weight_after(weights[-1], step))
     assert life.sink.weight == weights[-1]
+
+
+def versions_made_again(folder: Path, settings: str) -> tuple[set[int], int]:
+    """Go on after the process died between two commits; gives versions of what was made twice, and that at the commit."""
+    world = World(raises=False)
+    Life(folder, world, 1, cut_after_s=25.5, every=4, settings="a").run()
+    made = [record for record in read_journal(folder / "journal") if isinstance(record, Made)]
+    (cut,) = [record for record in read_journal(folder / "journal") if isinstance(record, Cut)]
+    assert Life(folder, world, 2, every=4, settings=settings).run().summary.status == "completed"
+    again = {record.seen for record in made if world.ended[record.path, record.retry] == 2}
+    assert {record.seen for record in made} >= {4, 5}
+    return again, max(cut.trails["summing.weight"])
+
+
+@pytest.mark.slow
+def test_with_other_settings_what_was_made_with_versions_after_the_commit_is_made_again(tmp_path):
+    """P5: a step with another learning rate gives another version of the same number. What was made before stands."""
+    assert versions_made_again(tmp_path / "same", "a") == (set(), 4)
+    again, at_commit = versions_made_again(tmp_path / "other", "b")
+    assert again
+    assert min(again) > at_commit
+
+
+def test_a_run_that_begins_anew_beside_an_old_journal_with_other_settings_makes_all_itself(tmp_path):
+    old, new = World(), World()
+    Life(tmp_path, old, 1, cut_after_s=3, settings="a").run()
+    assert old.ended
+    shutil.rmtree(tmp_path / "checkpoints")
+    Life(tmp_path, new, 2, settings="b").run()
+    assert old.ended.keys() <= new.ended.keys()
+
+
+@pytest.mark.slow
+def test_a_journal_that_lost_its_files_costs_work_and_nothing_else(tmp_path):
+    """Each life begins without what the one before it noted: results are made again, and the run is the same."""
+    whole, world = Life(tmp_path / "whole", World()).run(), World()
+    for number in range(30):
+        shutil.rmtree(tmp_path / "cut" / "journal", ignore_errors=True)
+        life = Life(tmp_path / "cut", world, number, cut_after_s=4).run()
+        if life.summary is not None:
+            break
+    else:
+        life = Life(tmp_path / "cut", world).run()
+    assert life.sink.steps == whole.sink.steps
+    assert life.summary.nodes["play"].recalled == 0

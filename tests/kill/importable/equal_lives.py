@@ -1,5 +1,6 @@
 """When a training that was killed equals one that never was."""
 
+from collections import Counter
 from pathlib import Path
 
 from lives import Life
@@ -7,10 +8,27 @@ from lives import Life
 from graphs.equal import doubled, unequal
 
 RUN = Path("runs") / "it"
+TRAINED = "0 "
+"""What the names of executions begin with that are trained; those of an evaluation come again in the next one."""
 
 
-def check_equal(life: Life, unkilled: Life) -> None:
-    """All that is logged, learned and trained is the same, and no row of a step is there twice."""
+def check_equal(life: Life, unkilled: Life, torn: int = 0) -> None:
+    """All that is logged, learned and trained is the same, no row of a step is there twice, and no attempt was executed twice.
+
+    Args:
+        life: at its end.
+        unkilled: what it is to equal.
+        torn: kills that may have come between the end of an episode and its record: each makes one again.
+    """
     assert unequal(unkilled.folder / RUN, life.folder / RUN) == []
     assert doubled(life.folder / RUN) == []
     assert life.trained == unkilled.trained
+    often = Counter(without_attempt(name) for name in unkilled.told("begun"))
+    begun = Counter(life.told("begun"))
+    assert {name: count for name, count in begun.items() if count > often[without_attempt(name)]} == {}
+    assert len(life.made_again(TRAINED)) <= torn
+
+
+def without_attempt(name: str) -> str:
+    """An execution, whichever attempt it is."""
+    return name.rpartition(" ")[0]

@@ -74,18 +74,16 @@ class Life:
         """Executions, by task, member, retry and attempt, that there were more than one of."""
         return {name: count for name, count in Counter(self.told("begun")).items() if count > 1}
 
-    @property
-    def made_again(self) -> list[str]:
-        """Executions that came to their end and were begun again as another attempt."""
-        ended = {name.rsplit(" ", 1)[0] for name in self.told("ended")}
-        seen: set[str] = set()
+    def made_again(self, of: str = "") -> list[str]:
+        """Executions that were begun although an earlier attempt had come to its end; of those whose names begin so."""
+        ended: set[str] = set()
         again: list[str] = []
-        for line in (self.folder / "executions").read_text().splitlines():
-            word, _, name = line.partition(" ")
+        lines = (self.folder / "executions").read_text().splitlines()
+        for word, _, name in (line.partition(" ") for line in lines):
             item = name.rsplit(" ", 1)[0]
             if word == "ended":
-                seen.add(item)
-            elif word == "begun" and item in seen & ended:
+                ended.add(item)
+            elif word == "begun" and item in ended and name.startswith(of):
                 again.append(name)
         return again
 

@@ -15,7 +15,7 @@ import msgspec
 from forks import appended, serve
 
 from flow import Collect, Context, Failed, Freshness, Gathered, Graph, Retry, Run
-from flow.saving import Commits, Saving
+from flow.saving import Commits, Journal, Saving, newest
 
 STEPS, WORKERS, MEMBERS, GROUPS = 8, 6, 3, 2
 CLOCK = random.SystemRandom()
@@ -103,6 +103,7 @@ def graph_of(sink: Summing, max_lag: int) -> Graph:
     groups = graph.group("groups", played, missing=Retry(2, then="drop"))
     trainer = graph.sink("trainer", sink, collect=Collect(GROUPS, steps=STEPS))
     _ = numbers >> members >> played >> groups >> trainer
+    graph.edge(played, groups, durable=True)
     graph.feedback(trainer, cell, initial=lambda: sink.weight, freshness=Freshness(max_lag))
     return graph
 
@@ -110,8 +111,10 @@ def graph_of(sink: Summing, max_lag: int) -> Graph:
 async def run(every: int, max_lag: int) -> None:
     """Go on from the latest commit to the end."""
     sink = Summing()
-    with Commits(Path("commits"), every=every) as commits:
-        saving = Saving(commits, resume=commits.latest())
+    before = newest(Path("commits"))
+    journal = Journal(Path("journal"), after=0 if before is None else before.number)
+    with Commits(Path("commits"), every=every) as commits, journal:
+        saving = Saving(commits, resume=before, journal=journal)
         summary = await Run(graph_of(sink, max_lag).build(), saving=saving).finish()
     appended("completed", sink.weight, summary.balanced)
 

@@ -171,6 +171,7 @@ OWN = """
 import time
 
 from stages.envs.tool_env import ToolEnv
+from stages.tools.context import tool_context
 from stages.tools.function import FunctionTool
 
 
@@ -193,7 +194,7 @@ def make(task):
 
 def other(count: int) -> str:
     "Not declared."
-    return long(count)
+    return tool_context().key
 """
 
 
@@ -227,19 +228,19 @@ class Desk:
 @pytest.mark.slow
 def test_tools_in_a_process_have_the_permits_the_counter_and_the_audit_log_of_the_run(own_make):
     """Text of 200 tokens, a token a character, is cut to 64; two calls side by side hold two units; a step that is cut short
-    holds none any more."""
+    holds none any more. Each call knows the name of its effects."""
 
     def calls(*named):
         return Message("assistant", "", tuple(ToolCall(f"c{i}", name, args) for i, (name, args) in enumerate(named)))
 
     async def main():
         desk, env = Desk(), ProcessEnv(own_make)
-        with tool_context_with(permit=desk.permit, count_tokens=len, audit=desk.rows.append, attempt=3):
+        with tool_context_with(permit=desk.permit, count_tokens=len, audit=desk.rows.append, attempt=3, key="mine/0"):
             opening = await env.reset(TASK, KEY)
             assert opening.tools[0].needs == {"desks": 1, "starts": 1}
             reply = await env.step(calls(("long", {"count": 200}), ("late", {"seconds": 0.1}), ("other", {"count": 200})))
             cut, late, other = (message.content for message in reply.messages)
-            assert (len(cut), cut[-18:], late, other) == (64, " [cut: 200 tokens]", "late", "x" * 200)
+            assert (len(cut), cut[-18:], late, other) == (64, " [cut: 200 tokens]", "late", "mine/0/0.2")
             assert (desk.most, +desk.held) == ({"desks": 2, "starts": 2}, {})
             told = {(row["call"], row["outcome"]): (row["attempt"], row["tool"]) for row in desk.rows}
             assert told["c0", "started"] == told["c0", "answer"] == (3, "long")

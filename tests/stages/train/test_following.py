@@ -45,21 +45,26 @@ def batch(step: int) -> Batch:
     mask = np.arange(ROW) >= 2
     segments = [
         Segment(
-            random.integers(0, 11, ROW).astype(np.int32), mask, np.full(ROW, sign, np.float32), np.full(ROW, -2, np.float32)
+            random.integers(0, 11, ROW).astype(np.int32),
+            mask,
+            np.full(ROW, sign, np.float32),
+            np.full(ROW, -2, np.float32),
+            values=np.zeros(ROW, np.float32),
+            returns=random.normal(size=ROW).astype(np.float32),
         )
         for sign in (1.0, -1.0)
     ]
     return make_batch(step, [(segment,) for segment in segments])
 
 
-def opened(model: Any, follow: FollowConfig | None = None) -> Trainer:
-    trainer = Trainer(model, PolicyLoss(), CONFIG, follow=follow)
+def opened(model: Any, follow: FollowConfig | None = None, loss: PolicyLoss | None = None) -> Trainer:
+    trainer = Trainer(model, loss or PolicyLoss(), CONFIG, follow=follow)
     trainer.open()
     return trainer
 
 
-def run(trainer: Trainer, steps: range) -> list[Weights]:
-    context, published = testing.context(node="trainer"), []
+def run(trainer: Trainer, steps: range, rows: list[dict[str, Any]] | None = None) -> list[Weights]:
+    context, published = testing.context(node="trainer", report=[].append if rows is None else rows.append), []
     for step in steps:
         trainer.add(batch(step), context)
         published.append(trainer.finish(context))
@@ -113,25 +118,36 @@ def test_nothing_follows_unless_it_is_told_to():
         ("float32", FollowConfig(every=2)),
         ("bfloat16 critic", FollowConfig(decay=0.5)),
         ("lora critic", FollowConfig(every=2)),
+        ("lora", None),
     ],
 )
 def test_a_run_that_goes_on_has_the_reference_and_the_critic_it_had(
-    tmp_path: Path, kind: str, follow: FollowConfig, keep: Callable[..., None], take_up: Callable[..., None]
+    tmp_path: Path, kind: str, follow: FollowConfig | None, keep: Callable[..., None], take_up: Callable[..., None]
 ):
-    """Three steps, then two more in another process's place, against five at once: to the bit, and the policy saved alone."""
+    """Three steps, then two more in another process's place, against five at once: weights, moments and every number that is
+    reported, to the bit; and the policy saved alone. S100."""
+    loss = PolicyLoss(value_coefficient=0.5 if "critic" in kind else 0.0)
 
     def make() -> Any:
         model = decoder("bfloat16" if "bfloat16" in kind else "float32", "lora" in kind)
         return ActorCritic(model) if "critic" in kind else model
 
-    whole = run(opened(make(), follow), range(5))
-    first = opened(make(), follow)
-    run(first, range(3))
+    rows: list[dict[str, Any]] = []
+    again: list[dict[str, Any]] = []
+    unbroken = opened(make(), follow, loss)
+    whole = run(unbroken, range(5), rows)
+    first = opened(make(), follow, loss)
+    run(first, range(3), again)
     keep(first, tmp_path / "three")
-    second = opened(make(), follow)
+    second = opened(make(), follow, loss)
     take_up(second, tmp_path / "three")
     assert_same(second.weights, whole[2])
-    assert_same(run(second, range(3, 5))[-1], whole[4])
+    assert_same(run(second, range(3, 5), again)[-1], whole[4])
+    ours, theirs = ((one._learner.parameters, one._learner.state) for one in (second, unbroken))
+    np.testing.assert_array_equal(flat(ours), flat(theirs))
+    told = [[{k: v for k, v in row.items() if not k.endswith(("_s", "_per_second"))} for row in each] for each in (again, rows)]
+    assert told[0] == told[1]
+    assert ("value_loss" in rows[0]) == ("critic" in kind)
     keep(second, tmp_path / "five")
     alone = decoder("bfloat16" if "bfloat16" in kind else "float32", "lora" in kind)
     load_model(alone, tmp_path / "five")
