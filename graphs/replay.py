@@ -223,15 +223,13 @@ def _chosen(run: Path, recorded: RecordedSteps, first: int, options: ReplayOptio
             "can be replayed. One with max_lag=0 comes out the same when it is run again"
         )
     there = {step.number: step for step in recorded.steps}
-    last = max(there) if options.to_step is None else options.to_step
+    latest = max(there)
+    last = latest if options.to_step is None else options.to_step
     dumped = last if options.dump_batch in (None, "last") else int(options.dump_batch)
+    for name, step, most in (("from", first, latest), ("to-step", last, latest), ("dump-batch", dumped, last)):
+        if not first <= step <= most:
+            raise LookupError(f"expected a step from {first} to {most}, got {step}, in --{name}; choose one of these")
     wanted = range(first, last + 1)
-    for name, step in (("to-step", last), ("dump-batch", dumped)):
-        if step not in wanted:
-            raise LookupError(
-                f"expected a step from {first} to {max(there) if name == 'to-step' else last}, got {step}, in --{name}; "
-                "choose one of these"
-            )
     missing = [number for number in wanted if number not in there]
     if missing:
         raise LookupError(

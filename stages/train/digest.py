@@ -11,7 +11,7 @@ from stages.models.names import named_leaves
 def digest_of(tree: Any) -> str:
     """16 hexadecimal digits of the names, types, shapes and bits of the leaves.
 
-    Every leaf is read on the host, one at a time: about 0.6 s for each GB, and the way from the device.
+    Every leaf is read on the host, one at a time: about 1.2 s for each GB, and the way from the device.
 
     Args:
         tree: of arrays.
