@@ -62,7 +62,7 @@ class Journal:
         failure: why nothing is written any more, until the next commit; ``None`` where it is.
         number: of the latest commit whose moment was taken.
         trails: by graph and cell, what each version was made of, as far as it is known.
-        parts: by graph and birth, what each group on its way is made of so far.
+        parts: by graph and cell, and birth, what each group on its way is made of so far.
     """
 
     def __init__(

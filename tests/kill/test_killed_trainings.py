@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from equal_lives import check_equal
+from equal_lives import check_equal, check_executions
 from lives import Life, Start
 
 MOST_S = 5.0
@@ -34,7 +34,8 @@ def test_a_training_that_is_killed_and_preempted_one_after_another_equals_one_th
     assert "go on with: headrace resume runs/it" in life.output
     life = start(tmp_path, "resume", "runs/it")
     assert life.wait() == 0, life.output
-    check_equal(life, unkilled, kills=2)
+    check_equal(life, unkilled)
+    check_executions(life, unkilled, kills=2)
 
 
 @pytest.mark.soak
@@ -50,6 +51,7 @@ def test_trainings_that_are_killed_early_midway_or_late_at_a_point_of_each_kind_
         life = start(folder)
         assert life.wait() == 0, f"{point} {nth}: {life.output}"
         check_equal(life, unkilled)
+        check_executions(life, unkilled, kills=1)
     for point, count in Counter(point for point, _ in points).items():
         print(f"{point:20} {count:4} kills, all equal to the training that was not killed")
 
@@ -66,7 +68,8 @@ def test_a_training_that_is_killed_at_each_point_of_going_on_with_it_equals_one_
         assert life.wait() == -9, f"{die}: {life.output}"
     life = start(tmp_path)
     assert life.wait() == 0, life.output
-    check_equal(life, unkilled, kills=2)
+    check_equal(life, unkilled)
+    check_executions(life, unkilled, kills=2)
 
 
 @pytest.mark.soak
@@ -83,6 +86,7 @@ def test_trainings_that_are_killed_at_random_times_again_and_again_equal_one_tha
             kills += life.wait() == -9
         life = start(tmp_path / f"{number}")
         assert life.wait() == 0, life.output
-        check_equal(life, unkilled, kills=kills)
+        check_equal(life, unkilled)
+        check_executions(life, unkilled, kills=kills)
     print(f"{kills} kills at random times in 8 trainings, all equal to the training that was not killed")
     assert kills > 16
