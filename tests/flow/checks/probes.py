@@ -47,6 +47,8 @@ def probe(name: str, arguments: dict[str, Any]) -> None:
         for seed in range(30):
             lags, stuck, stale = loaded("core/test_freshness.py").play(seed, 1, 4, "wait", 12)
             assert (max(lags) <= 1, stuck, stale) == (True, 0, 0)
+    elif kind == "recalled":
+        recalled(lag=rest == "with a lag")
     elif "::" in name:
         file, _, test = name.partition("::")
         getattr(loaded(file), test)(**arguments)
@@ -102,6 +104,17 @@ class Slowly(Counted):
         number = super().draw()
         pause(0.6)
         return number
+
+
+def recalled(*, lag: bool) -> None:
+    """Runs with a journal that are killed again and again."""
+    tests = loaded("saving/test_recalled_run.py")
+    for seed in (5, 6) if lag else (0, 7):
+        with TemporaryDirectory() as folder:
+            if lag:
+                tests.test_with_a_lag_a_result_stands_only_for_the_version_it_was_made_with(Path(folder), seed, 1, "wait")
+            else:
+                tests.test_what_was_finished_is_made_once_and_no_attempt_number_comes_twice(Path(folder), seed)
 
 
 def finished(graph: Graph, seed: int, kill: float) -> Run:
