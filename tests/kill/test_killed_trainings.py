@@ -55,6 +55,21 @@ def test_trainings_that_are_killed_early_midway_or_late_at_a_point_of_each_kind_
 
 
 @pytest.mark.soak
+def test_a_training_that_is_killed_at_each_point_of_going_on_with_it_equals_one_that_never_was(
+    start: Start, unkilled: Life, tmp_path: Path
+) -> None:
+    """P6: while rows behind the commit are taken back, file by file, and while the moment is put back."""
+    before = (("commit.renamed", 6), ("swap.begin", 2))
+    again = (("rows.moved", 1), ("rows.cut", 1), ("rows.cut", 1))
+    for die in (*before, *again, ("resume.begin", 1), ("resume.states", 1), ("resume.restored", 1)):
+        life = start(tmp_path, die=die)
+        assert life.wait() == -9, f"{die}: {life.output}"
+    life = start(tmp_path)
+    assert life.wait() == 0, life.output
+    check_equal(life, unkilled, kills=2)
+
+
+@pytest.mark.soak
 def test_trainings_that_are_killed_at_random_times_again_and_again_equal_one_that_never_was(
     start: Start, unkilled: Life, tmp_path: Path
 ) -> None:
