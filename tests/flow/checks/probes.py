@@ -11,10 +11,14 @@ from types import ModuleType
 from typing import Any
 
 from core_world import World
+from killed_graphs import die_often
+from saved_program import Counted, Program
 from waiting_world import WaitingWorld
 
-from flow import Context, Graph, Items, Run
-from flow.testing import run_virtual
+from flow import Context, Graph, Items, Run, Threads
+from flow.testing import Kill, Life, run_virtual
+from flow.testing import killed as killed_at_points
+from flow.testing._script import pause
 
 TESTS = Path(__file__).parents[1]
 
@@ -35,6 +39,8 @@ def probe(name: str, arguments: dict[str, Any]) -> None:
             WaitingWorld(1 + seed % 3).run(seed, 200)
     elif kind == "graphs":
         GRAPHS[rest]()
+    elif kind == "saved":
+        saved()
     elif kind == "freshness":
         fresh(rest)
     elif kind == "selector":
@@ -72,6 +78,32 @@ def fresh(world: str) -> None:
         checker, summary = model.observed(kinds[world])
         assert checker.faults == []
         assert summary.balanced
+
+
+def saved() -> None:
+    """P2, P4, P6: graphs that are killed and go on. And a source that draws on a thread, and waits for room with an item."""
+    for seed in (2, 7):
+        _, failed = die_often(range(seed, seed + 1), most=2)
+        assert failed == {}
+    for nth in (1, 2, 3):
+        programs: list[Program] = []
+
+        def begin(programs: list[Program] = programs) -> Life:
+            programs.append(Program(Path(), source=Slowly(), placement=Threads(), first=Items(1)))
+            return Life(programs[-1].graph())
+
+        with TemporaryDirectory() as folder:
+            killed_at_points(begin, Path(folder), [Kill(0.25, suspend=True), Kill(point="commit.retained", nth=nth)])
+        assert programs[-1].sink.taken == [number * number for number in range(8)]
+
+
+class Slowly(Counted):
+    """A source that is somewhere else already while its thread still has the value."""
+
+    def draw(self) -> int:
+        number = super().draw()
+        pause(0.6)
+        return number
 
 
 def recalled(*, lag: bool) -> None:

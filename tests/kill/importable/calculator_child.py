@@ -75,12 +75,11 @@ class CountedEnv:
         return await self._env.step(message)
 
     async def score(self) -> dict[str, float] | None:
-        scored = await self._env.score()
-        appended("ended", self._name)
-        return scored
+        return await self._env.score()
 
     async def close(self) -> None:
         await self._env.close()
+        appended("ended", self._name)
 
 
 class ToldTrainer:

@@ -12,13 +12,17 @@ TRAINED = "0 "
 """What the names of executions begin with that are trained; those of an evaluation come again in the next one."""
 
 
-def check_equal(life: Life, unkilled: Life, torn: int = 0) -> None:
+CONCURRENCY = 8
+"""Episodes at once, each of which a kill may catch between its end and its record."""
+
+
+def check_equal(life: Life, unkilled: Life, kills: int = 1) -> None:
     """All that is logged, learned and trained is the same, no row of a step is there twice, and no attempt was executed twice.
 
     Args:
         life: at its end.
         unkilled: what it is to equal.
-        torn: kills that may have come between the end of an episode and its record: each makes one again.
+        kills: so many processes died on the way.
     """
     assert unequal(unkilled.folder / RUN, life.folder / RUN) == []
     assert doubled(life.folder / RUN) == []
@@ -26,7 +30,7 @@ def check_equal(life: Life, unkilled: Life, torn: int = 0) -> None:
     often = Counter(without_attempt(name) for name in unkilled.told("begun"))
     begun = Counter(life.told("begun"))
     assert {name: count for name, count in begun.items() if count > often[without_attempt(name)]} == {}
-    assert len(life.made_again(TRAINED)) <= torn
+    assert len(life.made_again(TRAINED)) <= kills * CONCURRENCY
 
 
 def without_attempt(name: str) -> str:
