@@ -66,7 +66,7 @@ def lives_of(drawn: RandomGraph, folder: Path, kills: list[Kill], seed: int, eve
         graph = drawn.graph(ends[-1].sinks)
         return Life(with_durable_edges(graph) if journal else graph, {"ends": ends[-1]})
 
-    return killed(begin, folder, kills, seed=seed, every=every, journal=journal), ends[-1]
+    return killed(begin, folder, kills, seed=seed, every=every, journal=journal, disturb=(0, 0.05)[seed // 4 % 2]), ends[-1]
 
 
 def with_durable_edges(graph: Graph) -> Graph:

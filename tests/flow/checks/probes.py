@@ -82,7 +82,7 @@ def fresh(world: str) -> None:
 
 def saved() -> None:
     """P2, P4, P6: graphs that are killed and go on. And a source that draws on a thread, and waits for room with an item."""
-    for seed in (2, 7):
+    for seed in (2, 19):
         _, failed = die_often(range(seed, seed + 1), most=2)
         assert failed == {}
     for nth in (1, 2, 3):
