@@ -93,6 +93,20 @@ def with_changes(start: Start, saved: dict[str, Any], program: Program, plans: P
     return replace(start, changes=[*found, *kept])
 
 
+def check_unchanged(start: Start, saved: dict[str, Any], program: Program) -> None:
+    """Refuse other settings for a run that is over: nothing would come of them.
+
+    Raises:
+        ValueError: naming them.
+    """
+    now = {} if program.config is None else program.config.model_dump(mode="json")
+    found = [replace(change, verdict="impossible", why="the run is over") for change in of_settings(saved["config"] or {}, now)]
+    found += _of_phases(start, program)
+    if found:
+        told = "".join(f"\n  {change}" for change in found)
+        raise ValueError(f"expected the settings of a run that is completed, got others:{told}\nbegin a new run with them")
+
+
 def _of_phases(start: Start, program: Program) -> Sequence[Change]:
     before = () if start.progress is None else start.progress.phases
     now = tuple(phase.name for phase in program.phases)

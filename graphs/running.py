@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from flow.saving import complete
+from flow.saving import CannotResume, complete
 from graphs.command_line import Work, read_again, read_program, tell, warn
 from graphs.execute import execute, prepare
 from graphs.execution import Prepared
 from graphs.options import SavingOptions
 from graphs.program import Program
 from graphs.progress import BEGINNING, Start
-from graphs.resuming import check_program, check_saves, find_start, with_changes
+from graphs.resuming import check_program, check_saves, check_unchanged, find_start, with_changes
 from graphs.run_folder import RunFolder
 from graphs.saved import saved_config
 from graphs.view import View
@@ -70,6 +70,7 @@ def _going_on(path: Path, saved: dict[str, Any], program: Program, options: Savi
     try:
         start = find_start(path)
         if start.progress is not None and start.progress.completed and _summed_up(path):
+            check_unchanged(start, saved, program)
             folder.close()
             tell(f"{path}: completed, nothing is left to do; summary: {folder.path / 'summary.json'}")
             return None
@@ -111,6 +112,8 @@ def _work(program: Program, plans: Prepared, folder: RunFolder, options: SavingO
             suspended = summary["status"] != "completed"
         except asyncio.CancelledError:
             suspended = True
+        except CannotResume:  # nor could the next start
+            raise
         except Exception:
             _tell_how_to_go_on(folder.path)
             raise

@@ -121,6 +121,19 @@ def test_a_run_that_failed_goes_on_where_its_latest_commit_has_it(failed: Path, 
     assert "runs/it: completed, nothing is left to do; summary: " in capsys.readouterr().out
 
 
+def test_other_settings_for_a_run_that_is_over_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status(*RUN) == 0
+    capsys.readouterr()
+    for again in (("resume", "runs/it"), (*RUN, "--options.resume", "auto")):
+        assert status(*again, "--steps", "5") == 2
+        assert capsys.readouterr().err == (
+            "headrace: expected the settings of a run that is completed, got others:\n"
+            "  steps: 4 before, 5 now; impossible: the run is over\n"
+            "begin a new run with them\n"
+        )
+    assert json.loads((folder / "config.json").read_text())["config"]["steps"] == 4
+
+
 def test_more_steps_are_told_and_taken(failed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert status("resume", "runs/it", "--steps", "5", "--options.keep", "3") == 0
     told = capsys.readouterr().out
@@ -143,6 +156,15 @@ def test_a_setting_that_makes_another_run_of_it_is_refused_and_may_be_accepted_b
     assert status("resume", "runs/it", "--factor", "5", "--options.accept", "factor") == 0
     assert "factor: 3 before, 5 now; accepted: by name" in capsys.readouterr().out
     assert sums(failed) == [*SUMS[:2], (3, 18 + 45), (4, 18 + 45 + 65)]
+
+
+def test_what_was_accepted_at_one_start_does_no_harm_at_the_next(failed: Path) -> None:
+    """A scheduler gives the same arguments each time."""
+    again = (*RUN, "--options.resume", "auto", "--factor", "5", "--options.accept", "factor")
+    (failed.parents[1] / "broken").touch()
+    assert [status(*again), status(*again)] == [1, 1]
+    (failed.parents[1] / "broken").unlink()
+    assert [status(*again), status(*again)] == [0, 0]
 
 
 def test_fewer_steps_than_were_taken_are_refused(failed: Path, capsys: pytest.CaptureFixture[str]) -> None:
