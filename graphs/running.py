@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from flow.saving import CannotResume, complete
+from flow.saving import CannotResume, complete, newest
 from graphs.command_line import Work, read_again, read_program, tell, warn
 from graphs.execute import execute, prepare
 from graphs.execution import Prepared
@@ -47,6 +47,11 @@ def run(arguments: list[str]) -> Work | None:
             )
         if (path / "config.json").exists():
             return _going_on(path, saved_config(path), program, options)
+        if newest(path / "checkpoints") is not None:
+            raise LookupError(
+                f"expected a run with a config.json beside its commits, got '{path}' without, which may be of other settings; "
+                "put it back, or choose another --options.name"
+            )
     return executed(program, RunFolder(path, resume=options.resume == "auto" and path.exists()), options)
 
 

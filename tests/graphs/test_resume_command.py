@@ -57,6 +57,16 @@ def adding(config: Config) -> Graph:
     return graph
 
 
+def beside(config: Config) -> Graph:
+    graph = Graph("beside")
+    numbers = graph.source("numbers", range(1000))
+    both = graph.broadcast("both", numbers)
+    numbers >> both
+    both >> graph.sink("added", Adding(config.factor), collect=Collect(2, steps=config.steps))
+    both >> graph.sink("seen", Adding(1), collect=Collect(8, steps=config.steps // 4))
+    return graph
+
+
 class Endless:
     def draw(self) -> int:
         raise StopIteration
@@ -119,6 +129,16 @@ def test_a_run_that_failed_goes_on_where_its_latest_commit_has_it(failed: Path, 
     assert [(row["attempt"], row["commit"]) for row in attempts] == [(0, None), (1, 2)]
     assert status("resume", "runs/it") == 0
     assert "runs/it: completed, nothing is left to do; summary: " in capsys.readouterr().out
+
+
+def test_steps_of_a_sink_beside_the_line_are_not_compared_with_those_of_the_line(folder: Path) -> None:
+    """As those of evaluations during training, which are fewer."""
+    run = ("run", "own.py:beside", *RUN[2:])
+    (folder.parents[1] / "broken").touch()
+    assert status(*run) == 1
+    (folder.parents[1] / "broken").unlink()
+    assert status("resume", "runs/it", "--steps", "8") == 0
+    assert len(sums(folder)) == 8 + 2
 
 
 def test_other_settings_for_a_run_that_is_over_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,6 +215,13 @@ def test_a_run_that_was_cut_off_before_its_first_commit_begins_again_in_its_fold
     assert sums(failed) == SUMS
     moved = [json.loads(line)["row"]["step"] for line in (failed / "superseded.jsonl").read_text().splitlines()]
     assert moved == [1, 2]
+
+
+def test_commits_whose_settings_nobody_knows_are_not_begun_over(failed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (failed / "config.json").unlink()
+    assert status(*RUN, "--options.resume", "auto") == 2
+    assert "expected a run with a config.json beside its commits, got 'runs/it' without" in capsys.readouterr().err
+    assert sums(failed) == SUMS[:2]
 
 
 def test_a_used_name_is_refused_with_what_goes_on(failed: Path, capsys: pytest.CaptureFixture[str]) -> None:
