@@ -83,13 +83,14 @@ def of_settings(
         over: names of phases that are over; what has a section of that name changes nothing any more.
 
     Raises:
-        ValueError: something is accepted by name that is no difference.
+        ValueError: something is accepted by name that is no setting. One that does not differ is none of the mistakes: a
+            scheduler gives the same arguments at each start, and differences are those to the latest.
     """
     apart = list(_apart(before, now))
     paths = [path for path, _, _ in apart]
     names = {name.replace("-", "_").removeprefix("__") for name in accepted}
     found = [_setting(path, old, new, path in names, over) for path, old, new in apart]
-    if unknown := sorted(names - set(paths)):
+    if unknown := sorted(names - set(paths) - set(_paths(now))):
         raise ValueError(
             f"expected settings that differ from those the run was saved with, got {', '.join(unknown)}, in --options.accept; "
             f"those that differ are {', '.join(paths) or 'none'}"
@@ -147,6 +148,13 @@ def _apart(before: Mapping[str, Any], now: Mapping[str, Any], above: str = "") -
             yield from _apart(cast("Mapping[str, Any]", old), cast("Mapping[str, Any]", new), f"{above}{name}.")
         elif old != new:
             yield f"{above}{name}", old, new
+
+
+def _paths(settings: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    for name, value in settings.items():
+        yield f"{above}{name}"
+        if isinstance(value, Mapping):
+            yield from _paths(cast("Mapping[str, Any]", value), f"{above}{name}.")
 
 
 def _shown(value: Any) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from flow import Run
+from flow import Plan, Run
 from flow.saving import CannotResume, Commit
 from graphs.changes import Change
 from graphs.run_folder import Sizes
@@ -101,9 +101,14 @@ BEGINNING = Start()
 
 def steps_done(run: Run) -> int:
     """Steps that the line of a graph has taken, or items that its sink took where it takes none."""
-    nodes, counts = run.plan.spec.nodes, run.summary().nodes
-    name = next(name for name, node in nodes.items() if node.kind == "sink")  # what is declared after it is beside the line
-    return counts[name].taken if nodes[name].collect is None else counts[name].emitted
+    name = end_of_line(run.plan)
+    counts = run.summary().nodes[name]
+    return counts.taken if run.plan.spec.nodes[name].collect is None else counts.emitted
+
+
+def end_of_line(plan: Plan) -> str:
+    """The sink that the line of a graph ends in. What is declared after it is beside the line."""
+    return next(name for name, node in plan.spec.nodes.items() if node.kind == "sink")
 
 
 def read_progress(commit: Commit) -> Progress:

@@ -10,7 +10,7 @@ from graphs.changes import Change, of_graph, of_settings, stopping
 from graphs.execution import Prepared
 from graphs.options import SavingOptions
 from graphs.program import Program
-from graphs.progress import BEGINNING, Start, read_progress
+from graphs.progress import BEGINNING, Start, end_of_line, read_progress
 
 
 def check_program(saved: dict[str, Any], program: Program) -> None:
@@ -93,6 +93,20 @@ def with_changes(start: Start, saved: dict[str, Any], program: Program, plans: P
     return replace(start, changes=[*found, *kept])
 
 
+def check_unchanged(start: Start, saved: dict[str, Any], program: Program) -> None:
+    """Refuse other settings for a run that is over: nothing would come of them.
+
+    Raises:
+        ValueError: naming them.
+    """
+    now = {} if program.config is None else program.config.model_dump(mode="json")
+    found = [replace(change, verdict="impossible", why="the run is over") for change in of_settings(saved["config"] or {}, now)]
+    found += _of_phases(start, program)
+    if found:
+        told = "".join(f"\n  {change}" for change in found)
+        raise ValueError(f"expected the settings of a run that is completed, got others:{told}\nbegin a new run with them")
+
+
 def _of_phases(start: Start, program: Program) -> Sequence[Change]:
     before = () if start.progress is None else start.progress.phases
     now = tuple(phase.name for phase in program.phases)
@@ -105,8 +119,10 @@ def _of_graph(start: Start, plans: Prepared, settings: Sequence[Change]) -> Sequ
     commit, progress = start.in_graph, start.progress
     assert commit is not None
     assert progress is not None
-    found = differences(commit.manifest.graph or {}, outline(plans[start.phase][1]))
-    return [*of_graph(found, settings), *_of_steps(found, progress.step)]
+    plan = plans[start.phase][1]
+    found = differences(commit.manifest.graph or {}, outline(plan))
+    line = [one for one in found if one.path == f"{plan.spec.name}.{end_of_line(plan)}.steps"]
+    return [*of_graph(found, settings), *_of_steps(line, progress.step)]
 
 
 def _of_steps(found: Sequence[Difference], taken: int) -> Sequence[Change]:
@@ -114,5 +130,5 @@ def _of_steps(found: Sequence[Difference], taken: int) -> Sequence[Change]:
     return [
         Change(one.path, one.before, one.now, "impossible", f"{taken} are taken already: let it take more, or begin a new run")
         for one in found
-        if one.path.endswith(".steps") and one.verdict == "accept" and one.now is not None and one.now <= taken
+        if one.verdict == "accept" and one.now is not None and one.now <= taken
     ]

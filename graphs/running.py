@@ -12,13 +12,14 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
+from flow.saving import CannotResume, newest
 from graphs.command_line import Work, read_again, read_program, tell, warn
 from graphs.execute import execute, prepare
 from graphs.execution import Prepared
 from graphs.options import SavingOptions
 from graphs.program import Program
 from graphs.progress import BEGINNING, Start
-from graphs.resuming import check_program, check_saves, find_start, with_changes
+from graphs.resuming import check_program, check_saves, check_unchanged, find_start, with_changes
 from graphs.run_folder import RunFolder
 from graphs.saved import saved_config
 from graphs.view import View
@@ -46,6 +47,11 @@ def run(arguments: list[str]) -> Work | None:
             )
         if (path / "config.json").exists():
             return _going_on(path, saved_config(path), program, options)
+        if newest(path / "checkpoints") is not None:
+            raise LookupError(
+                f"expected a run with a config.json beside its commits, got '{path}' without, which may be of other settings; "
+                "put it back, or choose another --options.name"
+            )
     return executed(program, RunFolder(path, resume=options.resume == "auto" and path.exists()), options)
 
 
@@ -69,6 +75,7 @@ def _going_on(path: Path, saved: dict[str, Any], program: Program, options: Savi
     try:
         start = find_start(path)
         if start.progress is not None and start.progress.completed and _summed_up(path):
+            check_unchanged(start, saved, program)
             folder.close()
             tell(f"{path}: completed, nothing is left to do; summary: {folder.path / 'summary.json'}")
             return None
@@ -110,6 +117,8 @@ def _work(program: Program, plans: Prepared, folder: RunFolder, options: SavingO
             suspended = summary["status"] != "completed"
         except asyncio.CancelledError:
             suspended = True
+        except CannotResume:  # nor could the next start
+            raise
         except Exception:
             _go_on_with(folder.path, program, options)
             raise

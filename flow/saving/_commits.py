@@ -24,12 +24,15 @@ from typing import Any, BinaryIO, Self
 import msgspec
 
 from .._codec import PLAIN, Hooks
-from ._commit import FORMAT, MANIFEST, MOMENT, Commit, Manifest, complete, newest
+from ._commit import FORMAT, MANIFEST, MOMENT, Commit, Manifest, checksum, complete, newest
 from ._points import reach
 
 _PART, _OLD, _LOCK = ".part", ".old", "lock"
 Best = Callable[[Mapping[str, Any]], float | None]
 """How good what is in a commit is, higher is better, from what the program said of itself; ``None`` where nobody knows."""
+
+_Identity = tuple[int, int, int]
+"""Device and inode of a file, and when it was changed: those of one that lies in two commits by a link are equal."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class Commits:
         self._best = best
         self._lock: BinaryIO | None = None
         self._next = 1
+        self._checksums: dict[_Identity, int] = {}
 
     def __enter__(self) -> Self:
         """Lock the folder and sweep it.
@@ -199,8 +203,20 @@ class Commits:
             moment_bytes=size,
             moment_digest="" if graph is None else found.hexdigest(),
             saved=tuple(path.name for path in saved),
-            files={path.relative_to(draft.folder).as_posix(): path.stat().st_size for path in files},
+            files=self._measured(draft.folder, files),
         )
+
+    def _measured(self, folder: Path, files: Sequence[Path]) -> dict[str, tuple[int, int]]:
+        """Bytes and checksums of files. One that lies in the commit before too, by a link, is not read again."""
+        before, self._checksums = self._checksums, {}
+        measured: dict[str, tuple[int, int]] = {}
+        for path in files:
+            status = path.stat()
+            identity = (status.st_dev, status.st_ino, status.st_mtime_ns)
+            known = before.get(identity)
+            self._checksums[identity] = checksum(path) if known is None else known
+            measured[path.relative_to(folder).as_posix()] = (status.st_size, self._checksums[identity])
+        return measured
 
     def _put_in_place(self, draft: Draft, manifest: Manifest) -> Commit:
         (draft.folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")

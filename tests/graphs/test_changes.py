@@ -37,7 +37,7 @@ def test_a_refused_setting_is_accepted_by_name_with_dashes_or_underscores():
         assert (change.verdict, change.why) == ("accepted", "by name")
 
 
-def test_to_accept_what_does_not_differ_is_a_mistake_that_is_told():
+def test_to_accept_what_is_no_setting_is_a_mistake_that_is_told():
     with pytest.raises(ValueError, match=r"got rl.grup_size, in --options.accept; those that differ are rl.group_size$"):
         of_settings(BEFORE, changed(group_size=4), ["rl.grup-size"])
 

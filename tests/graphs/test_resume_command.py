@@ -58,6 +58,16 @@ def adding(config: Config) -> Graph:
     return graph
 
 
+def beside(config: Config) -> Graph:
+    graph = Graph("beside")
+    numbers = graph.source("numbers", range(1000))
+    both = graph.broadcast("both", numbers)
+    numbers >> both
+    both >> graph.sink("added", Adding(config.factor), collect=Collect(2, steps=config.steps))
+    both >> graph.sink("seen", Adding(1), collect=Collect(8, steps=config.steps // 4))
+    return graph
+
+
 class Endless:
     def draw(self) -> int:
         raise StopIteration
@@ -122,6 +132,29 @@ def test_a_run_that_failed_goes_on_where_its_latest_commit_has_it(failed: Path, 
     assert "runs/it: completed, nothing is left to do; summary: " in capsys.readouterr().out
 
 
+def test_steps_of_a_sink_beside_the_line_are_not_compared_with_those_of_the_line(folder: Path) -> None:
+    """As those of evaluations during training, which are fewer."""
+    run = ("run", "own.py:beside", *RUN[2:])
+    (folder.parents[1] / "broken").touch()
+    assert status(*run) == 1
+    (folder.parents[1] / "broken").unlink()
+    assert status("resume", "runs/it", "--steps", "8") == 0
+    assert len(sums(folder)) == 8 + 2
+
+
+def test_other_settings_for_a_run_that_is_over_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status(*RUN) == 0
+    capsys.readouterr()
+    for again in (("resume", "runs/it"), (*RUN, "--options.resume", "auto")):
+        assert status(*again, "--steps", "5") == 2
+        assert capsys.readouterr().err == (
+            "headrace: expected the settings of a run that is completed, got others:\n"
+            "  steps: 4 before, 5 now; impossible: the run is over\n"
+            "begin a new run with them\n"
+        )
+    assert json.loads((folder / "config.json").read_text())["config"]["steps"] == 4
+
+
 def test_more_steps_are_told_and_taken(failed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert status("resume", "runs/it", "--steps", "5", "--options.keep", "3") == 0
     told = capsys.readouterr().out
@@ -144,6 +177,15 @@ def test_a_setting_that_makes_another_run_of_it_is_refused_and_may_be_accepted_b
     assert status("resume", "runs/it", "--factor", "5", "--options.accept", "factor") == 0
     assert "factor: 3 before, 5 now; accepted: by name" in capsys.readouterr().out
     assert sums(failed) == [*SUMS[:2], (3, 18 + 45), (4, 18 + 45 + 65)]
+
+
+def test_what_was_accepted_at_one_start_does_no_harm_at_the_next(failed: Path) -> None:
+    """A scheduler gives the same arguments each time."""
+    again = (*RUN, "--options.resume", "auto", "--factor", "5", "--options.accept", "factor")
+    (failed.parents[1] / "broken").touch()
+    assert [status(*again), status(*again)] == [1, 1]
+    (failed.parents[1] / "broken").unlink()
+    assert [status(*again), status(*again)] == [0, 0]
 
 
 def test_fewer_steps_than_were_taken_are_refused(failed: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,6 +228,13 @@ def test_other_versions_are_told_and_accepted(failed: Path, capsys: pytest.Captu
         f"not as where it was saved:\n  packages.jax: 0.1 before, {version('jax')} now; accepted: the last bits of numbers may"
     )
     assert told in capsys.readouterr().out
+
+
+def test_commits_whose_settings_nobody_knows_are_not_begun_over(failed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (failed / "config.json").unlink()
+    assert status(*RUN, "--options.resume", "auto") == 2
+    assert "expected a run with a config.json beside its commits, got 'runs/it' without" in capsys.readouterr().err
+    assert sums(failed) == SUMS[:2]
 
 
 def test_a_used_name_is_refused_with_what_goes_on(failed: Path, capsys: pytest.CaptureFixture[str]) -> None:

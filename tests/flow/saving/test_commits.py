@@ -100,7 +100,7 @@ def test_one_that_the_disk_refuses_leaves_nothing_behind_and_the_next_is_made(tm
 def test_a_damaged_latest_one_is_passed_over_and_told_of(tmp_path, caplog):
     """S96, S98."""
     with Commits(tmp_path, keep=None) as commits:
-        for _ in range(7):
+        for _ in range(9):
             make(commits)
         (tmp_path / "000002" / "moment").write_bytes(b"all of th")
         (tmp_path / "000003" / "moment").unlink()
@@ -110,8 +110,10 @@ def test_a_damaged_latest_one_is_passed_over_and_told_of(tmp_path, caplog):
         (tmp_path / "000007" / "manifest.json").write_text(
             (tmp_path / "000007" / "manifest.json").read_text().replace('"format": 1', '"format": 9')
         )
+        (tmp_path / "000008" / "trainer" / "array").write_text("Large")
+        (tmp_path / "000009" / "manifest.json").unlink()
         assert commits.latest().number == 1
-        assert make(commits).number == 8, "above what is damaged too"
+        assert make(commits).number == 10, "above what is damaged too"
     told = re.sub(re.escape(str(tmp_path)), "CHECKPOINTS", caplog.records[0].getMessage())
     remedy = "resume from another commit, or put back what is missing"
     version = "resume with the version that wrote it, or from the commit before it"
@@ -124,6 +126,8 @@ def test_a_damaged_latest_one_is_passed_over_and_told_of(tmp_path, caplog):
         "/000006/manifest.json: expected a manifest of format 1, got 6 bytes of something else (Input data was truncated); "
         + version,
         f"/000007/manifest.json: expected a manifest of format 1, got format 9; {version}",
+        f"/000008/trainer/array: expected 5 bytes, got as many that are damaged; {remedy}",
+        f"/000009/manifest.json: expected a manifest, got none; {remedy}",
     ]
 
 
