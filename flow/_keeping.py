@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ._check_saving import faults_of, resumables, triggers
 from ._core.item import Item
 from ._core.moment import Moment, capture, restore
@@ -28,6 +30,7 @@ from .saving._image import Ports, blocks, read_moment
 from .saving._outline import differences, outline
 from .saving._points import reach
 from .saving._records import Digest
+from .saving._renamed import outline_renamed, renamed
 from .saving._saving import Saving
 from .trace import Recorder
 
@@ -91,32 +94,44 @@ class Keeping:
             return
         reach("resume.begin")
         with commit.reading():
-            content = commit.read_moment()
-            found = [d for d in differences(commit.manifest.graph or {}, self._graph) if d.verdict == "refuse"]
+            content, names = commit.read_moment(), self._names
+            before = outline_renamed(commit.manifest.graph or {}, names)
+            found = [d for d in differences(before, self._graph) if d.verdict == "refuse"]
             self._refuse(commit, [f"{d.path} was {_told(d.before)} and is {_told(d.now)}" for d in found])
-            moment, states = read_moment(content, self._ports)
-            self._refuse(commit, [*self._missing(commit, moment, states)])
+            moment, states = read_moment(content, self._ports, names)
+            saved = renamed({name: commit.saved(name) for name in commit.manifest.saved}, names)
+            self._refuse(commit, [*self._missing(before, moment, states, saved)])
             faults: list[str] = []
             for name, one in self._resumables.items():
-                faults += await self._restore(name, one, commit.saved(name), states[name])
+                faults += await self._restore(name, one, saved.get(name), states.get(name))
             self._refuse(commit, faults)
         reach("resume.states")
         restore(self._state, moment)
         self._in_hand = moment.in_hand
-        self._latest, self._steps, self._kept = commit, self._now(), states
+        self._latest, self._steps, self._kept = commit, self._now(), {} if names else states
         reach("resume.restored")
 
-    def _missing(self, commit: Commit, moment: Moment, states: Mapping[str, bytes]) -> Iterator[str]:
-        """What of a commit and of the run that goes on from it has no counterpart in the other."""
-        yield from (f"'{name}' declares a state, and none was saved" for name in self._resumables if name not in states)
-        yield from (
-            f"a state of '{name}' was saved, which declares none now" for name in states if name not in self._resumables
-        )
-        yield from (f"'{name}' saves more than its state, and did not" for name in self._saved if commit.saved(name) is None)
-        saved = [name for name in commit.manifest.saved if name not in self._saved]
-        yield from (f"'{name}' saved more than its state, and takes none of it over now" for name in saved)
+    @property
+    def _names(self) -> dict[str, str]:
+        """Names of now by those of before; of cells also those of their states."""
+        names = dict(self._saving.renamed)
+        return names | {f"cell {before}": f"cell {now}" for before, now in names.items()}
+
+    def _missing(
+        self, graph: Mapping[str, Any], moment: Moment, states: Mapping[str, bytes], saved: Mapping[str, Path | None]
+    ) -> Iterator[str]:
+        """What of a commit and of the run that goes on from it has no counterpart in the other, and is not migrated."""
+        here, migrated = self._resumables, self._saving.migrate
+        new = [name for name in here if name not in states and name not in migrated]
+        yield from (f"'{name}' declares a state, and none was saved" for name in new)
+        gone = [name for name in states if name not in here and name not in migrated]
+        yield from (f"a state of '{name}' was saved, which declares none now" for name in gone)
+        more = [name for name in self._saved if name not in saved and name not in migrated]
+        yield from (f"'{name}' saves more than its state, and did not" for name in more)
+        less = [name for name in saved if name not in self._saved and name not in migrated]
+        yield from (f"'{name}' saved more than its state, and takes none of it over now" for name in less)
         for name, node in self._state.nodes.items():
-            before, now = _steps_of(commit.manifest.graph, name), _steps_of(self._graph, name)
+            before, now = _steps_of(graph, name), _steps_of(self._graph, name)
             if name in moment.complete and before is not None and (now is None or now > before):
                 yield f"'{name}' had come to its end after {moment.meters[name].steps} steps, and is to take more"
             if node.spec.kind == "source" and is_sequence(node.spec.stage):
@@ -125,9 +140,12 @@ class Keeping:
                 if drawn > len(node.spec.stage):
                     yield f"'{name}' had given {drawn} items, and has {len(node.spec.stage)}"
 
-    async def _restore(self, name: str, one: Resumable, folder: Path | None, state: bytes) -> list[str]:
+    async def _restore(self, name: str, one: Resumable, folder: Path | None, state: bytes | None) -> list[str]:
         """Have one take over what it saved; gives what was wrong with that."""
         try:
+            if (migrate := self._saving.migrate.get(name)) is not None:
+                state = msgspec.msgpack.encode(migrate(None if state is None else msgspec.msgpack.decode(state)))
+            assert state is not None, "what is missing was refused"
             decoded = self._ports.state(name).decode(state)
             if folder is not None and isinstance(one, Saves):
                 await asyncio.to_thread(one.load, folder)

@@ -6,7 +6,7 @@ the interpreter in between.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ from .._spec import Spec
 from .._types import hints_of
 from ._commit import Commit
 from ._declared import Resumable
+from ._renamed import renamed
 
 _LENGTH = 8
 
@@ -188,15 +189,20 @@ def blocks(moment: Moment, states: dict[str, bytes], ports: Ports) -> Iterator[b
         yield _block(content)
 
 
-def read_moment(content: bytes, ports: Ports) -> tuple[Moment, dict[str, bytes]]:
+def read_moment(content: bytes, ports: Ports, names: Mapping[str, str] | None = None) -> tuple[Moment, dict[str, bytes]]:
     """Read a moment, and the states as they were written, each for ``Ports.state``.
+
+    Args:
+        content: of the file.
+        ports: of the graph that is to go on.
+        names: names of now by those of before, of nodes and cells that are called otherwise now.
 
     Raises:
         CannotResume: it is of another graph, or damaged.
     """
     try:
         parts = _parts(content)
-        frame = msgspec.msgpack.decode(next(parts), type=_Frame)
+        frame = _by_names(msgspec.msgpack.decode(next(parts), type=_Frame), names or {})
         moment = _moment(frame)
         for item, codec in _items(moment, ports):
             item.value = codec.decode(next(parts))
@@ -235,6 +241,15 @@ def read_state(commit: Commit, name: str, one: Resumable, hooks: Hooks = PLAIN) 
             f"{place}: expected a state of this, got none, or another ({type(error).__name__}: {error}); "
             "read it with what saved it"
         ) from error
+
+
+def _by_names(frame: _Frame, names: Mapping[str, str]) -> _Frame:
+    if not names:
+        return frame
+    parts: dict[str, Any] = {field: getattr(frame, field) for field in frame.__struct_fields__}
+    del parts["complete"]
+    keyed: dict[str, Any] = {field: renamed(part, names) for field, part in parts.items()}
+    return msgspec.structs.replace(frame, complete=[names.get(name, name) for name in frame.complete], **keyed)
 
 
 def _items(moment: Moment, ports: Ports) -> Iterator[tuple[Item, Codec]]:

@@ -33,6 +33,11 @@ class Saving:
             raises ends the run.
         journal: where what stages make for durable edges is noted, open while the run is, and opened after the commit that the
             run goes on from; ``None`` notes nothing, and after a kill all that came after the latest commit is made again.
+        renamed: where ``resume`` was saved by a graph that called things otherwise: the name of now of a node, a cell or the
+            graph, by its name of before.
+        migrate: where something declares another state now than it did: by its name of now, what makes of the state of before,
+            as plain values, the plain values of one of now. It is given ``None`` for what declared no state before, and what it
+            gives for one that declares none now is forgotten.
     """
 
     commits: Commits
@@ -41,3 +46,5 @@ class Saving:
     about: Callable[[], Mapping[str, Any]] = _nothing
     on_failure: Callable[[Exception], None] | None = None
     journal: Journal | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
+    migrate: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict[str, Callable[[Any], Any]])
