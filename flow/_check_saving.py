@@ -37,6 +37,10 @@ def faults_of(plan: Plan, ports: Ports, beside: Mapping[str, object]) -> list[Fa
             got = "one in processes, where its state cannot be seen"
             expected = "a stage with a state to be on the loop or on threads"
             found.append(Fault("B7", place, expected, got, node.where, "declare another placement"))
+        if isinstance(node.stage, Resumable) and any(edge.durable for edge in spec.outputs(name)):
+            got, remedy = f"{type(node.stage).__name__} with one", "give the state to a stage of its own, or leave durable out"
+            expected = "a stage without a state before a durable edge, as what stands in for an attempt leaves nothing in it"
+            found.append(Fault("B7", place, expected, got, node.where, remedy))
         if isinstance(node.stage, Saves) and name in (MANIFEST, MOMENT):
             remedy = "rename the node"
             found.append(Fault("B7", place, "a name that is no file of a commit", f"'{name}'", node.where, remedy))

@@ -29,6 +29,7 @@ from .saving._outline import differences, outline
 from .saving._points import reach
 from .saving._records import Digest
 from .saving._saving import Saving
+from .trace import Recorder
 
 _LOG = logging.getLogger("headrace")
 
@@ -40,6 +41,7 @@ class Keeping:
         state: of the run.
         saving: what the program wants.
         fail: ends the run with an error.
+        recorder: where the writing of commits is recorded; ``None`` for nowhere.
 
     Attributes:
         skipped: by source that is a sequence, how many of its items were drawn.
@@ -49,7 +51,10 @@ class Keeping:
         BuildError: rule B7: something of the graph cannot be saved. All of it at once.
     """
 
-    def __init__(self, state: State, saving: Saving, fail: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, state: State, saving: Saving, fail: Callable[[BaseException], None], recorder: Recorder | None = None
+    ) -> None:
+        self._recorder = recorder
         self._state, self._saving, self._fail = state, saving, fail
         self._spec, self._commits = state.plan.spec, saving.commits
         self._resumables = resumables(state.plan, saving.beside)
@@ -165,6 +170,7 @@ class Keeping:
         await self._digest(hands)
         if hands.cancelled or node.spec.name not in self._triggers or (steps % self._commits.every and steps != collect.steps):
             return
+        hands.lane.work_on([], {"call": "commit"}, "its commit")
         await self._commit(hands.call)
 
     async def _digest(self, hands: Hands) -> None:
@@ -232,6 +238,7 @@ class Keeping:
             self._failed(error)
             return
         pieces = blocks(moment, states, self._ports)
+        self._mark(f"commit {draft.number}")
         self._write(partial(self._put, draft, about, pieces, writes), steps, states)
 
     def _put(
@@ -287,6 +294,7 @@ class Keeping:
 
     def _written(self, done: "asyncio.Future[Commit]", steps: Mapping[str, int], states: Mapping[str, bytes]) -> None:
         self._under_way = None
+        self._mark(None)
         try:
             self._latest = done.result()
         except OSError as error:
@@ -296,6 +304,16 @@ class Keeping:
             self._fail(error)
         else:
             self._steps, self._kept, self.failure = steps, states, None
+
+    def _mark(self, begun: str | None) -> None:
+        """Record that the writing of a commit begins, or ends, on a track of its own: one is written at a time."""
+        if self._recorder is None:
+            return
+        track, now = self._recorder.track(f"{self._spec.name} commits"), int(asyncio.get_running_loop().time() * 1e9)
+        if begun is None:
+            self._recorder.end(track, now)
+        else:
+            self._recorder.begin(track, begun, now)
 
     def _failed(self, error: Exception) -> None:
         """Tell of a commit that the disk refused; the run goes on."""

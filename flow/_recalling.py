@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from ._codec import Codec
+from ._core.freshness import Admission
 from ._core.item import Item
 from ._core.node import NodeState
 from ._core.state import State
@@ -50,9 +51,9 @@ class Trails:
         self._state, self._journal = state, journal
         self._graph = state.plan.spec.name
         if not resumed:
-            journal.parts.pop(self._graph, None)
             for cell in state.cells:  # what a beginning is made of is the latest commit before it
                 name = f"{self._graph}.{cell}"
+                journal.parts.pop(name, None)
                 journal.trails[name] = {0: _trail(name, journal.settings, journal.number)}
 
     def of(self, cell: str, version: int | None) -> int | None:
@@ -62,16 +63,19 @@ class Trails:
     def passed_on(self, node: NodeState, item: Item) -> None:
         """A stage has handed on what it made of an item, which will be a part of a step."""
         if node.admission is not None:
-            parts = self._journal.parts.setdefault(self._graph, {})
+            parts = self._journal.parts.setdefault(self._line(node.admission), {})
             seen = None if item.seen is None else self.of(node.spec.reads or "", item.seen) or secrets.randbits(64)
             parts[item.birth] = parts.get(item.birth, 0) ^ _trail(node.spec.name, item.path, item.retry, seen)
 
     def stepped(self, sink: str, items: Sequence[Item]) -> None:
         """A sink took these items into a step and has published what it made of them."""
-        parts, admission = self._journal.parts.get(self._graph, {}), self._state.nodes[sink].admission
+        admission = self._state.nodes[sink].admission
+        parts = {} if admission is None else self._journal.parts.get(self._line(admission), {})
         taken = [(item.path, item.birth, item.version, parts.get(item.birth, 0)) for item in items]
         if admission is not None:
-            self._journal.parts[self._graph] = {birth: part for birth, part in parts.items() if admission.holds(birth)}
+            self._journal.parts[self._line(admission)] = {
+                birth: part for birth, part in parts.items() if admission.holds(birth)
+            }
         for feedback in self._state.plan.spec.feedback:
             if feedback.source == sink:
                 known, version = self._known(feedback.cell), self._state.cells[feedback.cell].published
@@ -79,6 +83,10 @@ class Trails:
                 before = secrets.randbits(64) if before is None else before  # it may have been anything
                 known[version] = _trail(before, self._journal.settings, taken)
                 known.pop(version - _MOST_VERSIONS, None)
+
+    def _line(self, admission: Admission) -> str:
+        """A line of groups, whose births are its own: two lines of a graph count theirs alike."""
+        return f"{self._graph}.{admission.cell}"
 
     def _known(self, cell: str) -> dict[int, int]:
         return self._journal.trails.setdefault(f"{self._graph}.{cell}", {})

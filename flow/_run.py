@@ -75,7 +75,7 @@ class Run:
         self.watched = bool(self._watchers)
         self.tally = None if tally is None else GuardedTally(tally, self._fail, plan.spec)
         self._lag = lag
-        self._keeping = None if saving is None else Keeping(self.state, saving, self._fail)
+        self._keeping = None if saving is None else Keeping(self.state, saving, self._fail, recorder)
         self._closing = Closing(closing_s, stall_s)
         self._loading = Loading(self.state, recorder, self._maybe_over)
         self._staff = Staff(self, recorder, self._fail, self._maybe_over, self._keeping)

@@ -32,8 +32,10 @@ from graphs.interrupts import Interrupted
 from graphs.memory import check_memory, device_budget
 from graphs.options import SavingOptions
 from graphs.program import Program
-from graphs.replay import ReplayOptions, prepare_replay, replay
+from graphs.replay import replay
 from graphs.replay_batch import prepare_repeat
+from graphs.replay_plan import ReplayOptions, prepare_replay
+from graphs.resuming import check_saves
 from graphs.run_folder import RunFolder
 from graphs.running import SUSPENDED, executed, resume, run, unused
 from graphs.saved import evaluation_of, saved_config, saved_entry
@@ -232,7 +234,9 @@ def _export(arguments: list[str]) -> Work:
 def _replay(arguments: list[str]) -> Work:
     run, *rest = arguments
     wanted = read_settings(ReplayOptions, rest, f"headrace replay {run}")
-    program, _ = read_again(run, saved_config(Path(run)), [])
+    saved = saved_config(Path(run))
+    check_saves(Path(run), saved)
+    program, _ = read_again(run, saved, [])
     plan = prepare_replay(Path(run), program, wanted)
 
     def work() -> None:

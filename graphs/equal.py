@@ -6,20 +6,23 @@ This is what "equal" means where it is said that a run which was killed and gone
   of a commit which could not be made are no part of it.
 * ``episodes.jsonl``: the same episodes, as often, with every word.
 * ``summary.json``: the same status, scores and counts.
-* the latest commit: the same parameters, optimizer state and whatever else is in arrays, to the bit.
+* commits: the last ones, and all that both have of one step, hold the same parameters, optimizer state and whatever else is in
+  arrays, to the bit.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import msgspec
 import numpy as np
 import orbax.checkpoint as ocp
 
+from flow.saving import Commit, complete
+from graphs.progress import read_progress
 from graphs.run_folder import METRICS, TRANSCRIPTS
 from stages.train.metrics import of_the_machine
 
@@ -32,6 +35,10 @@ IN_FORCE = "cell "
 """What the arrays are called that were in force in the middle of an evaluation, as in some commits and not in others."""
 MOST = 20
 """Differences that are listed of each file."""
+
+
+_Place: TypeAlias = str
+"""Where in its program a commit was made."""
 
 
 def unequal(one: Path, other: Path) -> list[str]:
@@ -48,7 +55,7 @@ def unequal(one: Path, other: Path) -> list[str]:
         *_of_rows(_rows(one), _rows(other)),
         *_of_episodes(_episodes(one), _episodes(other)),
         *_of_values("summary.json", _timeless(_read(one / "summary.json")), _timeless(_read(other / "summary.json"))),
-        *_of_arrays(_arrays(one), _arrays(other)),
+        *_of_commits(_commits(one), _commits(other)),
     ]
 
 
@@ -119,6 +126,15 @@ def _of_values(where: str, one: Any, other: Any) -> list[str]:
     return [] if repr(one) == repr(other) else [f"{where}: {one!r:.200}, and {other!r:.200}"]
 
 
+def _of_commits(one: Mapping[_Place, Commit], other: Mapping[_Place, Commit]) -> Iterable[str]:
+    last, others_last = next(reversed(one), None), next(reversed(other), None)
+    if last != others_last:
+        yield f"checkpoints: the last commit is {last}, and {others_last}"
+    for place in one:
+        if place in other:
+            yield from (f"{place}: {line}" for line in _of_arrays(_arrays(one[place]), _arrays(other[place])))
+
+
 def _of_arrays(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> Iterable[str]:
     for name in sorted({*one, *other}):
         mine, others = one.get(name), other.get(name)
@@ -129,13 +145,31 @@ def _of_arrays(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -
             yield f"{name}: {apart} of {mine.size} numbers differ"
 
 
-def _arrays(run: Path) -> dict[str, np.ndarray]:
-    """All arrays of the latest commits: of two that hold some of one name, those of the later."""
-    folders: dict[str, Path] = {}
-    for commit in sorted(path for path in (run / "checkpoints").glob("*") if path.name.isdecimal()):
-        found = {str(mark.parent.relative_to(commit)): mark.parent for mark in sorted(commit.rglob("_METADATA"))}
-        folders |= {name: folder for name, folder in found.items() if not name.startswith(IN_FORCE)}
-    return {f"{name}/{leaf}": array for name, folder in folders.items() for leaf, array in _restored(folder.absolute())}
+def _commits(run: Path) -> dict[_Place, Commit]:
+    """The latest commit of each place in a program, in their order."""
+    found: dict[_Place, Commit] = {}
+    for commit in complete(run / "checkpoints"):
+        said = read_progress(commit)
+        if said.completed:
+            place = "the end"
+        else:
+            name = said.phases[said.phase]
+            place = f"before {name}" if commit.manifest.graph is None else f"{name}, step {said.step}"
+        found.pop(place, None)
+        found[place] = commit
+    return found
+
+
+def _arrays(commit: Commit) -> dict[str, np.ndarray]:
+    """All arrays of a commit that belong to its step."""
+    marks = sorted(commit.folder.absolute().rglob("_METADATA"))
+    folders = {str(mark.parent.relative_to(commit.folder.absolute())): mark.parent for mark in marks}
+    return {
+        f"{name}/{leaf}": array
+        for name, folder in folders.items()
+        if not name.startswith(IN_FORCE)
+        for leaf, array in _restored(folder)
+    }
 
 
 def _restored(folder: Path) -> Iterable[tuple[str, np.ndarray]]:

@@ -101,8 +101,8 @@ class Execution:
         if commit is None or progress is None:
             return
         changes = of_versions(progress.versions, self._versions)
-        for change in changes:
-            self._view.say(f"  {change}")
+        if changes:
+            self._view.say("not as where it was saved:\n" + "\n".join(f"  {change}" for change in changes))
         if stopping(changes):
             raise CannotResume(
                 f"expected what {commit.folder} was made with, got another {', '.join(c.path for c in stopping(changes))}; "

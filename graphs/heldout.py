@@ -107,5 +107,6 @@ def add_heldout(
     collect = Collect(len(tasks), steps=pinned.most)
     scores = graph.sink("heldout_scores", PinnedScores(pinned, counts, on_score), collect=collect)
     versions >> questions >> attempts >> episodes >> groups >> rewards >> scores
+    graph.edge(episodes, groups, durable=True)
     # One evaluation at a time, counted in the order of its tasks.
     graph.feedback(scores, graph.latest("heldout", Score), freshness=Freshness(0))

@@ -70,7 +70,7 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 class FolderState(msgspec.Struct, frozen=True):
-    """What a commit keeps of a run's folder.
+    """What a commit keeps of a run's folder. The row of a step that is not complete is no part of it: it comes again.
 
     Attributes:
         sizes: of the files; what lies behind is of work that is done again.
@@ -78,7 +78,6 @@ class FolderState(msgspec.Struct, frozen=True):
         episodes: that ended, by status.
         num_sampled: tokens.
         outcomes: counts of tasks.
-        held: node and row, as JSON, of a step whose row is not written yet; ``None`` for none.
         told: failed episodes lately, whose transcripts are written.
     """
 
@@ -87,7 +86,6 @@ class FolderState(msgspec.Struct, frozen=True):
     episodes: dict[str, int]
     num_sampled: int
     outcomes: OutcomesState
-    held: tuple[str, str] | None
     told: tuple[tuple[int, int, int], ...]
 
 
@@ -196,7 +194,6 @@ class RunFolder:
             dict(self.episodes),
             self.num_sampled,
             self.outcomes.state(),
-            None if self._held is None else (self._held[0], encode(self._held[1]).decode()),
             tuple(self._told),
         )
 
@@ -207,7 +204,6 @@ class RunFolder:
         self.episodes = Counter(state.episodes)
         self.num_sampled = state.num_sampled
         self.outcomes.restore(state.outcomes)
-        self._held = None if state.held is None else (state.held[0], msgspec.json.decode(state.held[1]))
         self._told.extend(state.told)
 
     # --- what is told ---
@@ -236,7 +232,6 @@ class RunFolder:
         if "step" not in row:
             self._write_row(node, row)
             return
-        self.steps.add(row)
         self._write_step({})
         self._held = (node, row)
         if "skipped" in row:  # a trainer's
@@ -256,6 +251,7 @@ class RunFolder:
         """Write the row that was held back, if there is one."""
         if self._held is not None:
             (node, row), self._held = self._held, None
+            self.steps.add(row)
             self._write_row(node, {**row, **counts})
 
     def _write_row(self, node: str, row: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from flow.saving import CannotResume, complete, newest
+from flow.saving import CannotResume, newest
 from graphs.command_line import Work, read_again, read_program, tell, warn
 from graphs.execute import execute, prepare
 from graphs.execution import Prepared
@@ -120,17 +120,18 @@ def _work(program: Program, plans: Prepared, folder: RunFolder, options: SavingO
         except CannotResume:  # nor could the next start
             raise
         except Exception:
-            _tell_how_to_go_on(folder.path)
+            _go_on_with(folder.path, program, options)
             raise
         if suspended:
-            _tell_how_to_go_on(folder.path)
+            _go_on_with(folder.path, program, options)
             raise SystemExit(SUSPENDED)
 
     return work
 
 
-def _tell_how_to_go_on(path: Path) -> None:
-    if complete(path / "checkpoints"):
+def _go_on_with(path: Path, program: Program, options: SavingOptions) -> None:
+    """Say how to go on, where that is possible. Without a commit so far it is from the beginning, in the same folder."""
+    if options.checkpoint_every is not None and program.made_by is not None:
         here = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
         tell(f"go on with: headrace resume {here}")
 

@@ -62,7 +62,7 @@ class Journal:
         failure: why nothing is written any more, until the next commit; ``None`` where it is.
         number: of the latest commit whose moment was taken.
         trails: by graph and cell, what each version was made of, as far as it is known.
-        parts: by graph and birth, what each group on its way is made of so far.
+        parts: by graph and cell, and birth, what each group on its way is made of so far.
     """
 
     def __init__(
@@ -256,10 +256,10 @@ class Journal:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-            self._end = 0
+            with path.open("rb") as file:
+                self._end = len(MAGIC) if file.read(len(MAGIC)) == MAGIC else 0
             for placed in read_file(path, []):
                 self._end = placed.end
-            self._end = max(self._end, len(MAGIC) if path.read_bytes()[: len(MAGIC)] == MAGIC else 0)
             os.ftruncate(self._handle, self._end)
             if not self._end:
                 self._end = os.write(self._handle, MAGIC)

@@ -41,7 +41,7 @@ class Cut(msgspec.Struct, frozen=True, array_like=True, tag=1):
         number: of the commit.
         since: number of the oldest file that one who goes on from it has to read.
         trails: by graph and cell, and version, what the version was made of.
-        parts: by graph and birth, what a group that is on its way is made of so far.
+        parts: by graph and cell, and birth, what a group that is on its way is made of so far.
     """
 
     number: int

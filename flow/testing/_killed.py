@@ -94,6 +94,7 @@ def killed(
     every: int = 1,
     keep: int | None = 2,
     journal: bool = False,
+    disturb: float = 0.0,
 ) -> list[Lived]:
     """Run a program that dies at each of these, one after the other, and comes to its end at last.
 
@@ -105,6 +106,7 @@ def killed(
         every: as for ``Commits``.
         keep: as for ``Commits``.
         journal: whether a journal is kept.
+        disturb: share of the due steps of workers that are cancelled, and of tasks that come late, as for ``simulate``.
 
     Returns:
         The lives. The last one has a summary whose status is ``completed``.
@@ -120,7 +122,7 @@ def killed(
             shutil.copytree(lives[-1].folder, here)
         try:
             disk = _Disk(here, folder / f"life{number + 1}", every, keep, journal)
-            lives.append(_live(begin(), disk, kill, seed + number))
+            lives.append(_live(begin(), disk, kill, VirtualLoop(seed + number, disturb, late=disturb, deadline_s=1e6)))
         except Exception as error:
             error.add_note(f"in life {number} of {[*kills[:number]]}, seed {seed}, every {every}")
             raise
@@ -141,8 +143,8 @@ class _Disk:
     journal: bool
 
 
-def _live(life: Life, disk: _Disk, kill: Kill | None, seed: int) -> Lived:
-    loop, points, dead = VirtualLoop(seed, deadline_s=1e6), list[str](), list[Exception]()
+def _live(life: Life, disk: _Disk, kill: Kill | None, loop: VirtualLoop) -> Lived:
+    points, dead = list[str](), list[Exception]()
     with ExitStack() as stack:
         commits = stack.enter_context(Commits(disk.here / "checkpoints", every=disk.every, keep=disk.keep))
         resume = commits.latest()

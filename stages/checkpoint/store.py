@@ -129,9 +129,14 @@ def load_parameters(model: nnx.Module, checkpoints: Path | str, number: int | No
 
 
 def parameters_of(commit: Commit) -> Path | None:
-    """The folder in a commit that holds the parameters of the model; ``None`` for a commit without."""
-    folders = (commit.folder / name for name in commit.manifest.saved)
-    return next((folder for folder in folders if (folder / PARAMETERS).is_dir()), None)
+    """The folder in a commit that holds the parameters of the model; ``None`` for a commit without.
+
+    Those that a trainer, or ``save_model``, put into a folder of its own; where nothing is being trained, those that something
+    else carries on in a folder within its own.
+    """
+    saved = [commit.folder / name for name in commit.manifest.saved]
+    carried = [path for folder in saved for path in sorted(folder.glob("*/"))]
+    return next((folder for folder in (*saved, *carried) if (folder / PARAMETERS).is_dir()), None)
 
 
 def with_parameters(checkpoints: Path) -> list[Commit]:

@@ -97,6 +97,15 @@ class CurriculumState(msgspec.Struct, frozen=True):
     parts: tuple[Any, ...]
 
 
+class ObservedState(msgspec.Struct, frozen=True):
+    """What a curriculum was told, at a moment that may be later than its latest draw. See ``CurriculumState``."""
+
+    waiting: tuple[tuple[int, tuple[Observation, ...]], ...]
+    seen: tuple[Observation, ...]
+    version: int
+    num_late: int
+
+
 class Curriculum:
     """Buckets by name. ``Task.difficulty`` becomes the name.
 
@@ -129,6 +138,7 @@ class Curriculum:
         self._estimates = [Estimate()] * number
         self._waiting: list[tuple[int, tuple[Observation, ...]]] = []
         self._seen: dict[int, Observation] = {}
+        self._told: ObservedState | None = None
 
     @property
     def success(self) -> Mapping[str, float]:
@@ -220,6 +230,19 @@ class Curriculum:
         self._credits, self._over = list(state.credits), list(state.over)
         self._estimates, self._waiting = list(state.estimates), list(state.waiting)
         self._seen = {observation.birth: observation for observation in state.seen}
+        if self._told is not None:
+            self.restore_observed(self._told)
+
+    def observed(self) -> ObservedState:
+        """What it was told by now. The state of a source that draws on a thread is that of its latest draw, which lacks it."""
+        return ObservedState(tuple(self._waiting), tuple(self._seen.values()), self._version, self.num_late)
+
+    def restore_observed(self, state: ObservedState) -> None:
+        """Know what was told up to a moment, beside what counted for the draw that ``restore`` goes to; in either order."""
+        self._told = state
+        self._waiting = sorted({*self._waiting, *state.waiting}, key=lambda due: due[0])
+        self._seen = {observation.birth: observation for observation in state.seen}
+        self._version, self.num_late = state.version, state.num_late
 
     def _learn(self, observed: tuple[Observation, ...]) -> None:
         for one in observed:

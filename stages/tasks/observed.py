@@ -2,7 +2,7 @@
 
 from flow import Context
 from stages.records import Group
-from stages.tasks.curriculum import Curriculum
+from stages.tasks.curriculum import Curriculum, ObservedState
 
 
 class Observed:
@@ -19,3 +19,11 @@ class Observed:
         """Tell and pass on."""
         self._curriculum.observe(group)
         return group
+
+    def state(self) -> ObservedState:
+        """What the curriculum was told by now."""
+        return self._curriculum.observed()
+
+    def restore(self, state: ObservedState) -> None:
+        """Tell it again."""
+        self._curriculum.restore_observed(state)

@@ -95,4 +95,9 @@ def test_one_bit_of_one_parameter_in_the_latest_commit_is_told(finished, copied)
         tree[name].reshape(-1).view(np.uint32)[0] ^= 1
         saved.save(folder, tree, force=True)
     told = unequal(finished, copied)
-    assert [line.split("/")[-1] for line in told] == [f"{name}: 1 of {tree[name].size} numbers differ"]
+    assert told == [f"the end: model/parameters/{name}: 1 of {tree[name].size} numbers differ"]
+
+
+def test_a_run_that_ended_elsewhere_is_told(finished, copied):
+    shutil.rmtree(max((copied / "checkpoints").glob("[0-9]*")))
+    assert unequal(finished, copied) == ["checkpoints: the last commit is the end, and before heldout_after"]

@@ -22,6 +22,7 @@ from graphs.execute import execute, prepare
 from graphs.options import SavingOptions
 from graphs.program import Program, training, warm_start
 from graphs.progress import BEGINNING
+from graphs.replay_plan import ReplayOptions, prepare_replay
 from graphs.resuming import find_start
 from graphs.run_folder import RunFolder
 from graphs.view import View
@@ -176,6 +177,33 @@ def test_other_settings_make_other_steps(recorded: Path, tmp_path: Path, capsys:
     assert "learning_rate was 0.01 and is 0.02" in lines[0]
     assert "loss was " in lines[1]
     assert lines[2] == "rl: steps compared: 2, to the bit of every parameter: 2, different: 2"
+
+
+def test_what_the_run_depended_on_and_is_another_now_is_told_first(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(recorded, run)
+    summary = json.loads((run / "summary.json").read_text())
+    summary["versions"]["packages"]["jax"] = "0.0.1"
+    (run / "summary.json").write_text(json.dumps(summary))
+    status, lines = replayed(capsys, run, "--to-step", 1)
+    assert status == 0
+    assert "packages.jax" in lines[0]
+    assert "0.0.1" in lines[0]
+    assert lines[1].endswith(": equal")
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_program_with_no_or_several_phases_that_could_be_meant_is_refused(
+    config: Callable[..., CalculatorConfig], tmp_path: Path, count: int
+) -> None:
+    made = program(config())
+    warm, rl = made.phases
+    with pytest.raises(
+        LookupError, match=f"expected a run with one phase of reinforcement learning, got {count or 'none'}, in"
+    ):
+        prepare_replay(tmp_path, dataclasses.replace(made, phases=(warm, *(rl,) * count)), ReplayOptions())
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -215,6 +216,18 @@ def test_a_run_that_was_cut_off_before_its_first_commit_begins_again_in_its_fold
     assert sums(failed) == SUMS
     moved = [json.loads(line)["row"]["step"] for line in (failed / "superseded.jsonl").read_text().splitlines()]
     assert moved == [1, 2]
+
+
+def test_other_versions_are_told_and_accepted(failed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = failed / "checkpoints" / "000002" / "manifest.json"
+    saved = json.loads(manifest.read_text())
+    saved["about"]["versions"]["packages"]["jax"] = "0.1"
+    manifest.write_text(json.dumps(saved))
+    assert status("resume", "runs/it") == 0
+    told = (
+        f"not as where it was saved:\n  packages.jax: 0.1 before, {version('jax')} now; accepted: the last bits of numbers may"
+    )
+    assert told in capsys.readouterr().out
 
 
 def test_commits_whose_settings_nobody_knows_are_not_begun_over(failed: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from graphs.algorithms import ppo, reinforce_pp
 from graphs.calculator import CalculatorConfig, calculator
 from graphs.evaluate import EvaluateConfig
 from graphs.rl_config import RlConfig
@@ -53,3 +54,20 @@ def test_build_warns_of_streaming_that_is_lost_and_of_stale_data_without_a_corre
     (stale,) = warnings(max_lag=1, loss=PolicyLoss(against="proximal"))
     assert "max_lag=1 lets in what older weights sampled, and PolicyLoss takes it" in stale
     assert warnings(loss=PolicyLoss(against="proximal")) == []
+
+
+def test_what_is_dear_is_noted_and_what_changes_with_the_weights_says_that_it_reads_them(
+    config: Callable[..., CalculatorConfig],
+) -> None:
+    """P3: episodes, a judge's rewards, and all that a replay is made of, are not made again after a kill."""
+
+    def edges(rl: RlConfig) -> tuple[set[str], set[str]]:
+        (phase,) = (phase for phase in calculator(config(rl=rl)).phases if phase.main)
+        spec = phase.make(None).build(quiet=True).spec
+        return {edge.name for edge in spec.edges if edge.durable}, {name for name, node in spec.nodes.items() if node.reads}
+
+    plain = config().rl
+    assert edges(plain) == ({"episodes->groups", "rewards->advantages"}, {"episodes"})
+    assert edges(reinforce_pp(plain))[0] == {"episodes->groups", "rewards->reference", "reference->advantages"}
+    assert edges(reinforce_pp(plain))[1] == {"episodes"}  # a reference that stays what it is
+    assert edges(ppo(plain)) == ({"episodes->groups", "rewards->values", "values->advantages"}, {"episodes", "values"})

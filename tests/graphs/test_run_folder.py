@@ -4,10 +4,11 @@ import json
 import resource
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
-from graphs.run_folder import RunFolder
+from graphs.run_folder import FolderState, RunFolder
 from stages.records import Batch, EpisodeRow, Segment, Status, Task
 
 
@@ -67,3 +68,47 @@ def test_a_disk_that_takes_no_rows_is_named_with_what_to_do(tmp_path: Path) -> N
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_counts_go_on_in_another_start_and_the_row_of_a_step_under_way_comes_again(tmp_path: Path) -> None:
+    """P6. Into a fresh object; what was written after the state was taken is moved aside."""
+    task = Task("1", "?", source="sums")
+    batch = Batch(0, (), 1.0, (EpisodeRow(Status.FINISHED, 1.0, 2, 1, 0.1, source="sums"),))
+    row = {"skipped": None, "updates": 1, "trained_tokens": 5, "lag_mean": 0.5, "lag_max": 2, "loss": float("inf")}
+
+    def step(folder: RunFolder, number: int) -> None:
+        folder.outcomes.drawn("prompts", [task])
+        folder.reported("trainer", {"step": number, **row})
+
+    with RunFolder(tmp_path / "run") as folder:
+        assert folder.begin_attempt() == 0
+        folder.begin("phase")
+        step(folder, 1)
+        folder.outcomes.ended("trainer", [batch], None)
+        folder.reported("trainer", {"step": 2, **row})  # and its step is not complete
+        state = msgspec.msgpack.decode(msgspec.msgpack.encode(folder.state()), type=FolderState)
+        folder.outcomes.ended("trainer", [batch], None)
+    with RunFolder(tmp_path / "run", resume=True) as again:
+        assert again.begin_attempt(commit=1) == 1
+        again.begin("phase")
+        again.restore(state)
+        step(again, 2)
+        again.outcomes.ended("trainer", [batch], None)
+        assert (again.steps.count, again.steps.trained_tokens, again.steps.lag_mean, again.steps.lag_max) == (2, 10, 0.5, 2)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [(row["attempt"], row["step"], row["loss"], row["drawn/sums"]) for row in rows] == [
+        (0, 1, "inf", 1), (1, 2, "inf", 1),
+    ]  # fmt: skip
+    moved = [json.loads(line)["row"] for line in (tmp_path / "run" / "superseded.jsonl").read_text().splitlines()]
+    assert [(row["attempt"], row["step"]) for row in moved] == [(0, 2)]
+
+
+def test_a_torn_row_of_starts_counts_and_hides_no_other(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "run") as folder:
+        folder.begin_attempt()
+    with (tmp_path / "run" / "attempts.jsonl").open("ab") as file:
+        file.write(b'{"attem')
+    with RunFolder(tmp_path / "run", resume=True) as folder:
+        assert folder.begin_attempt() == 2
+    lines = (tmp_path / "run" / "attempts.jsonl").read_bytes().splitlines()
+    assert [line[:12] for line in lines] == [b'{"attempt":0', b'{"attem', b'{"attempt":2']

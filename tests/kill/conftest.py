@@ -14,7 +14,7 @@ from lives import Life, Start, lives  # noqa: E402 - after the rewriting was ask
 
 RUN = (
     "run", "counted", "--options.name", "it", "--options.resume", "auto", "--options.checkpoint-every", "3",
-    "--options.keep", "4",
+    "--options.keep", "8",
 )  # fmt: skip
 """What a scheduler that restarts jobs would call each time."""
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from flow import Collect, Context, Freshness, Graph, Retry, Run
-from flow.saving import Commits, Saving
+from flow.saving import Commits, Journal, Saving
 from flow.testing import run_virtual
 from graphs.run_folder import RunFolder
 from stages.advantages.stage import Advantages
@@ -43,11 +43,12 @@ class Counted(msgspec.Struct, frozen=True):
 class Trainer:
     """Trains nothing, and looks at what the run holds while it goes on."""
 
-    def __init__(self, commits: Path) -> None:
+    def __init__(self, commits: Path, journal: Path) -> None:
         self.objects: list[int] = []
         self.moments: list[int] = []
         self.resident: list[int] = []
-        self._steps, self._commits = 0, commits
+        self.journal: list[int] = []
+        self._steps, self._commits, self._journal = 0, commits, journal
 
     def add(self, batch: Batch, context: Context) -> None: ...
 
@@ -60,6 +61,7 @@ class Trainer:
             gc.collect()
             self.objects.append(len(gc.get_objects()))
             self.resident.append(int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+            self.journal.append(sum(path.stat().st_size for path in self._journal.iterdir()))
             self.moments.append(max(path.stat().st_size for path in self._commits.glob("*/moment")))
         return self._steps
 
@@ -94,6 +96,7 @@ def graph_of(trainer: Trainer) -> Graph:
     batches = graph.stage("batches", Pack(PackConfig(row_length=64), Needs()))
     sink = graph.sink("trainer", trainer, collect=Collect(2, steps=STEPS))
     _ = tasks >> members >> episodes >> groups >> rewards >> graph.stage("advantages", Advantages()) >> batches >> sink
+    graph.edge(episodes, groups, durable=True)
     graph.feedback(sink, cell, initial=0, freshness=Freshness(max_lag=1))
     return graph
 
@@ -105,15 +108,15 @@ def grown(figures: list[int]) -> float:
 
 
 @pytest.mark.soak
-def test_memory_and_commits_level_off_over_thousands_of_steps(tmp_path: Path):
-    """S25: tiny episodes by a script through every stage but the model's, each step committed and logged."""
-    folder, commits = RunFolder(tmp_path / "run"), tmp_path / "run" / "checkpoints"
-    trainer = Trainer(commits)
+def test_memory_commits_and_journal_level_off_over_thousands_of_steps(tmp_path: Path):
+    """S25: tiny episodes by a script through every stage but the model's, each step logged, each tenth one committed."""
+    folder, commits, noted = RunFolder(tmp_path / "run"), tmp_path / "run" / "checkpoints", tmp_path / "run" / "journal"
+    trainer = Trainer(commits, noted)
 
     async def main() -> Any:
-        with folder, Commits(commits, every=10, hooks=ARRAYS) as saved:
+        with folder, Commits(commits, every=10, hooks=ARRAYS) as saved, Journal(noted) as journal:
             saved.on_thread = False
-            saving = Saving(saved, beside={"outcomes": folder.outcomes})
+            saving = Saving(saved, beside={"outcomes": folder.outcomes}, journal=journal)
             run = Run(graph_of(trainer).build(), watchers=(folder,), tally=folder.outcomes, saving=saving)
             folder.begin("rl")
             return await run.finish()
@@ -123,6 +126,8 @@ def test_memory_and_commits_level_off_over_thousands_of_steps(tmp_path: Path):
     print(f"objects {trainer.objects[0]:,} to {trainer.objects[-1]:,} from step {WARM} to step {STEPS}")
     print(f"resident {trainer.resident[0] / 1e6:.0f} to {trainer.resident[-1] / 1e6:.0f} MB")
     print(f"moment {min(trainer.moments):,} to {max(trainer.moments):,} bytes")
+    print(f"journal {min(trainer.journal):,} to {max(trainer.journal):,} bytes")
+    assert grown(trainer.journal) < 10_000
     assert grown(trainer.objects) < 1_000
     assert grown(trainer.resident) < 4e6
     assert grown(trainer.moments) < 1_000

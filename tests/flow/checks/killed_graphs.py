@@ -52,7 +52,7 @@ class Ends:
 def drawn_to_be_killed(seed: int, *, training: bool) -> RandomGraph:
     """A random graph whose sink takes steps, so that there are commits on the way."""
     rnd = random.Random(seed)
-    drawn = random_graph(rnd, tasks=12 if training else 6, training=training)
+    drawn = random_graph(rnd, tasks=30 if training else 6, training=training)
     return drawn if training else replace(drawn, collect=rnd.choice([1, 1, 2, 3]))
 
 
@@ -66,7 +66,7 @@ def lives_of(drawn: RandomGraph, folder: Path, kills: list[Kill], seed: int, eve
         graph = drawn.graph(ends[-1].sinks)
         return Life(with_durable_edges(graph) if journal else graph, {"ends": ends[-1]})
 
-    return killed(begin, folder, kills, seed=seed, every=every, journal=journal), ends[-1]
+    return killed(begin, folder, kills, seed=seed, every=every, journal=journal, disturb=(0, 0.05)[seed // 4 % 2]), ends[-1]
 
 
 def with_durable_edges(graph: Graph) -> Graph:
@@ -117,7 +117,7 @@ def _tuples(value: object) -> object:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def die_often(seeds: range) -> tuple[Counter, dict[int, str]]:
+def die_often(seeds: range, most: int = 6) -> tuple[Counter, dict[int, str]]:
     """Kill the graphs of these seeds in many ways; gives how often at which place, and by seed what was wrong."""
     died: Counter[str] = Counter()
     failed: dict[int, str] = {}
@@ -125,7 +125,7 @@ def die_often(seeds: range) -> tuple[Counter, dict[int, str]]:
         drawn, every = drawn_to_be_killed(seed, training=seed % 2 == 0), 1 + seed % 3
         try:
             with TemporaryDirectory() as folder:
-                for place, kills in enumerate(ways_to_die(drawn, Path(folder) / "whole", seed, every, most=6)):
+                for place, kills in enumerate(ways_to_die(drawn, Path(folder) / "whole", seed, every, most)):
                     lives, ends = lives_of(drawn, Path(folder) / str(place), kills, seed, every)
                     died.update(life.points[-1] if life.points else "before any" for life in lives[:-1])
                     if faults := [*faults_after(drawn, lives, ends)]:

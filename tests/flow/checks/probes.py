@@ -6,14 +6,19 @@ import random
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
 from core_world import World
+from killed_graphs import die_often
+from saved_program import Counted, Program
 from waiting_world import WaitingWorld
 
-from flow import Context, Graph, Items, Run
-from flow.testing import run_virtual
+from flow import Context, Graph, Items, Run, Threads
+from flow.testing import Kill, Life, run_virtual
+from flow.testing import killed as killed_at_points
+from flow.testing._script import pause
 
 TESTS = Path(__file__).parents[1]
 
@@ -34,12 +39,16 @@ def probe(name: str, arguments: dict[str, Any]) -> None:
             WaitingWorld(1 + seed % 3).run(seed, 200)
     elif kind == "graphs":
         GRAPHS[rest]()
+    elif kind == "saved":
+        saved()
     elif kind == "freshness":
         fresh(rest)
     elif kind == "selector":
         for seed in range(30):
             lags, stuck, stale = loaded("core/test_freshness.py").play(seed, 1, 4, "wait", 12)
             assert (max(lags) <= 1, stuck, stale) == (True, 0, 0)
+    elif kind == "recalled":
+        recalled(lag=rest == "with a lag")
     elif "::" in name:
         file, _, test = name.partition("::")
         getattr(loaded(file), test)(**arguments)
@@ -69,6 +78,43 @@ def fresh(world: str) -> None:
         checker, summary = model.observed(kinds[world])
         assert checker.faults == []
         assert summary.balanced
+
+
+def saved() -> None:
+    """P2, P4, P6: graphs that are killed and go on. And a source that draws on a thread, and waits for room with an item."""
+    for seed in (2, 19):
+        _, failed = die_often(range(seed, seed + 1), most=2)
+        assert failed == {}
+    for nth in (1, 2, 3):
+        programs: list[Program] = []
+
+        def begin(programs: list[Program] = programs) -> Life:
+            programs.append(Program(Path(), source=Slowly(), placement=Threads(), first=Items(1)))
+            return Life(programs[-1].graph())
+
+        with TemporaryDirectory() as folder:
+            killed_at_points(begin, Path(folder), [Kill(0.25, suspend=True), Kill(point="commit.retained", nth=nth)])
+        assert programs[-1].sink.taken == [number * number for number in range(8)]
+
+
+class Slowly(Counted):
+    """A source that is somewhere else already while its thread still has the value."""
+
+    def draw(self) -> int:
+        number = super().draw()
+        pause(0.6)
+        return number
+
+
+def recalled(*, lag: bool) -> None:
+    """Runs with a journal that are killed again and again."""
+    tests = loaded("saving/test_recalled_run.py")
+    for seed in (5, 6) if lag else (0, 7):
+        with TemporaryDirectory() as folder:
+            if lag:
+                tests.test_with_a_lag_a_result_stands_only_for_the_version_it_was_made_with(Path(folder), seed, 1, "wait")
+            else:
+                tests.test_what_was_finished_is_made_once_and_no_attempt_number_comes_twice(Path(folder), seed)
 
 
 def finished(graph: Graph, seed: int, kill: float) -> Run:

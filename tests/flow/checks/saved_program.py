@@ -110,6 +110,7 @@ class Program:
     second: Any = None
     placement: Any = field(default_factory=Inline)
     change: Callable[[Graph], Graph] = lambda graph: graph
+    recorder: Any = None
     run: Run | None = None
 
     def graph(self) -> Graph:
@@ -128,7 +129,8 @@ class Program:
         async def main() -> Summary:
             with Commits(self.folder, every=self.every) as commits:
                 settings = {"on_failure": self.told.append, "resume": newest(self.folder), **self.saving}
-                self.run = Run(self.graph().build(quiet=True), stall_s=None, saving=Saving(commits, **settings))
+                saving = Saving(commits, **settings)
+                self.run = Run(self.graph().build(quiet=True), stall_s=None, saving=saving, recorder=self.recorder)
                 self.run.threads = PlayedExecutor
                 for after_s, stop in ((suspend_after_s, self.run.suspend), (drain_after_s, self.run.drain)):
                     if after_s is not None:

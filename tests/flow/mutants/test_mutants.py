@@ -24,6 +24,8 @@ MUTANTS: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("mutants.
 PROBES = sorted({(mutant["probe"], tuple(sorted(mutant.get("arguments", {}).items()))) for mutant in MUTANTS})
 
 
+SLOW = {"saved"}
+"""Probes of seconds."""
 BUDGET_S = 20
 """A probe that takes longer has not caught its mutant: a hang is to be seen by the probe, not by who waits for it."""
 
@@ -77,7 +79,11 @@ def unheard() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant["what"])
+@pytest.mark.parametrize(
+    "mutant",
+    [pytest.param(each, marks=[pytest.mark.slow] * (each["probe"] in SLOW)) for each in MUTANTS],
+    ids=lambda mutant: mutant["what"],
+)
 def test_a_deliberate_fault_is_caught(mutant, monkeypatch, unheard):
     """C1 to C5, S2, S3, S4, F1 to F4, G1, G5, P1, P2."""
     owner, name, _ = find(mutant["at"])

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from probes import Slowly
 from saved_program import Counted, Program, Sum, square
 
 from flow import Collect, Context, Cost, Graph, Items, Run, Threads
@@ -252,7 +253,7 @@ def test_more_items_than_an_edge_holds_now_leave_before_others_come(tmp_path):
 def test_a_source_on_a_thread_loses_nothing_that_it_had_drawn(tmp_path):
     """P2: suspended at many instants, between the draw on the thread and what the loop knows of it too."""
     for nth in range(60):
-        program = Program(tmp_path, placement=Threads(), first=Items(1), steps=6)
+        program = Program(tmp_path, source=Slowly(), placement=Threads(), first=Items(1), steps=6)
         if program.live(suspend_after_s=0.05 + 0.07 * nth).status == "completed":
             break
     assert program.sink.taken == [n * n for n in range(12)]

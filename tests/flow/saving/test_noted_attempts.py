@@ -10,6 +10,7 @@ import pytest
 
 from flow import (
     BudgetExceeded,
+    BuildError,
     Collect,
     Context,
     Drop,
@@ -260,3 +261,29 @@ def test_without_a_journal_a_durable_edge_is_an_edge_like_any_other(tmp_path):
 
     assert run_virtual(main()).nodes["work"].recalled == 0
     assert kept.values == list(range(LAST))
+
+
+class Counting:
+    """A stage with a state."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    async def __call__(self, number: int, context: Context) -> int:
+        self.seen += 1
+        return self.seen
+
+    def state(self) -> int:
+        return self.seen
+
+    def restore(self, state: int) -> None:
+        self.seen = state
+
+
+def test_a_stage_with_a_state_is_refused_before_a_durable_edge(tmp_path):
+    """B7: what is recalled would leave nothing in it."""
+    with pytest.raises(BuildError, match="expected  a stage without a state before a durable edge") as caught:
+        run_virtual(life(tmp_path, Counting()))
+    assert [(fault.rule, fault.path, fault.got) for fault in caught.value.faults] == [
+        ("B7", "numbers.work", "Counting with one")
+    ]

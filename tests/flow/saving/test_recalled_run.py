@@ -1,6 +1,7 @@
 """What a killed run had finished is not made again: a world counts who was executed how often, over all lives of a run."""
 
 import asyncio
+import os
 import random
 import shutil
 from collections import Counter
@@ -199,8 +200,10 @@ def test_what_was_finished_is_made_once_and_no_attempt_number_comes_twice(tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("max_lag", "late"), [(1, "wait"), (2, "wait"), (1, "drop")])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("seed", "max_lag", "late"),
+    [(0, 1, "wait"), (0, 2, "wait"), (0, 1, "drop"), (5, 1, "wait"), (7, 2, "wait"), (20, 1, "drop"), (57, 2, "wait")],
+)
 def test_with_a_lag_a_result_stands_only_for_the_version_it_was_made_with(tmp_path, seed, max_lag, late):
     """P3: what a number of a version means may differ after a kill, and nothing is trained under a wrong one.
 
@@ -267,3 +270,14 @@ def test_a_journal_that_lost_its_files_costs_work_and_nothing_else(tmp_path):
         life = Life(tmp_path / "cut", world).run()
     assert life.sink.steps == whole.sink.steps
     assert life.summary.nodes["play"].recalled == 0
+
+
+@pytest.mark.soak
+def test_over_many_seeds_what_was_finished_is_made_once_and_stands_for_its_version(tmp_path):
+    """P3: ``HEADRACE_SEEDS`` over forty is how many seeds, ``HEADRACE_FIRST_SEED`` the first."""
+    first, count = int(os.environ.get("HEADRACE_FIRST_SEED", "0")), int(os.environ.get("HEADRACE_SEEDS", "4000")) // 40
+    for seed in range(first, first + count):
+        test_what_was_finished_is_made_once_and_no_attempt_number_comes_twice(tmp_path / f"{seed}", seed)
+        for max_lag, late in ((1, "wait"), (2, "wait"), (1, "drop")):
+            folder = tmp_path / f"{seed} {max_lag} {late}"
+            test_with_a_lag_a_result_stands_only_for_the_version_it_was_made_with(folder, seed, max_lag, late)

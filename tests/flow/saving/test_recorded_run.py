@@ -8,7 +8,19 @@ import msgspec
 import pytest
 
 from flow import Collect, Context, Failed, Filtered, Freshness, Gathered, Graph, Retry, Run, Summary
-from flow.saving import Commits, Journal, Opened, RecordedSteps, Saving, read_journal
+from flow.saving import (
+    CannotResume,
+    Commits,
+    Digest,
+    Journal,
+    Opened,
+    RecordedSteps,
+    Saving,
+    Step,
+    newest,
+    read_journal,
+    read_state,
+)
 from flow.testing import run_virtual
 from flow.testing._threads import PlayedExecutor
 
@@ -60,7 +72,7 @@ class Summing:
         self.weight = self.kept = state
 
 
-def run(folder: Path, seed: int, max_lag: int, cut_after_s: float | None) -> Summary | None:
+def run(folder: Path, seed: int, max_lag: int, cut_after_s: float | None, *, record: bool = True) -> Summary | None:
     """Go on from the latest commit, with delays and results drawn anew, up to a cut or to the end."""
     chance = random.Random(seed)
 
@@ -80,7 +92,7 @@ def run(folder: Path, seed: int, max_lag: int, cut_after_s: float | None) -> Sum
     async def main() -> Summary | None:
         with Commits(folder / "checkpoints", every=2) as commits:
             before = commits.latest()
-            with Journal(folder / "journal", after=0 if before is None else before.number, record=True) as journal:
+            with Journal(folder / "journal", after=0 if before is None else before.number, record=record) as journal:
                 sink, graph = Summing(), Graph("line")
                 cell = graph.latest("weight", int)
                 numbers = graph.source("numbers", Numbers())
@@ -147,3 +159,31 @@ def test_the_runs_are_ones_that_were_killed_in_the_middle_and_in_which_items_age
     assert sum(isinstance(record, Opened) for record in read_journal(tmp_path / "journal")) > 2
     recorded = RecordedSteps(tmp_path / "journal", "line", "score", "sink")
     assert {item.lag for step in recorded.steps for item in step.items} == {0, 1, 2}
+
+
+def test_a_run_that_records_nothing_notes_neither_steps_nor_digests(tmp_path: Path):
+    for name, record in (("recorded", True), ("plain", False)):
+        assert run(tmp_path / name, 0, 1, None, record=record) is not None
+        noted = [record for record in read_journal(tmp_path / name / "journal") if isinstance(record, Step | Digest)]
+        assert len(noted) == (2 * STEPS if record else 0)
+
+
+def test_one_state_of_a_commit_is_read_without_its_graph_and_another_is_refused(tmp_path: Path):
+    assert run(tmp_path, 0, 0, None) is not None
+    commit = newest(tmp_path / "checkpoints")
+    assert commit is not None
+    steps = RecordedSteps(tmp_path / "journal", "line", "score", "sink").steps
+    assert str(read_state(commit, "sink", Summing())) == steps[-1].digest
+    for name in ("nobody", "numbers"):
+        one = Named() if name == "numbers" else Summing()
+        with pytest.raises(CannotResume, match=f"{name}: expected a state of this, got none, or another .*; read it with what"):
+            read_state(commit, name, one)
+
+
+class Named:
+    """Declares states of another type than ``Numbers``."""
+
+    def state(self) -> str:
+        return ""
+
+    def restore(self, state: str) -> None: ...

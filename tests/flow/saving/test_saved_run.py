@@ -4,12 +4,14 @@ import asyncio
 import logging
 import shutil
 import threading
+from itertools import pairwise
 
 import pytest
 from saved_program import Counted, Program, Sum, refusing
 
 from flow import Context, Run
 from flow.saving import CommitFailed, Commits, NotResumable, Saving, complete, newest
+from flow.trace import PerfettoWriter, read_trace
 
 TRAINED = [number * number for number in range(8)]
 
@@ -241,3 +243,13 @@ def test_one_commit_is_written_at_a_time_on_a_thread_and_the_loop_goes_on_meanwh
     assert asyncio.run(live()) == "completed"
     assert [method for method in log if method != "finish"] == ["save", "write"] * 3
     assert numbers_of(tmp_path) == [2, 3]
+
+
+def test_the_writing_of_each_commit_is_in_the_trace_and_so_is_the_wait_of_the_sink(tmp_path):
+    with PerfettoWriter(tmp_path / "run.pftrace") as recorder:
+        assert Program(tmp_path / "checkpoints", recorder=recorder).live().status == "completed"
+    trace = read_trace(tmp_path / "run.pftrace")
+    written = [each for each in trace.slices if trace.tracks[each.track].name == "sums commits"]
+    assert [each.name for each in written] == ["commit 1", "commit 2", "commit 3", "commit 4"]
+    assert all(one.end_ns <= other.start_ns for one, other in pairwise(written))
+    assert sum(each.args.get("call") == "commit" for each in trace.slices) == 4

@@ -2,6 +2,7 @@
 held-out evaluation before, during and after, an environment that counts, fails by number and answers late by chance.
 """
 
+import os
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -13,6 +14,7 @@ from flax import nnx
 from forks import appended, serve
 
 from flow import Context, Graph
+from flow.saving._points import reach
 from graphs.calculator import CalculatorConfig
 from graphs.catalogue import CATALOGUE, Entry
 from graphs.cli import main as headrace
@@ -75,12 +77,11 @@ class CountedEnv:
         return await self._env.step(message)
 
     async def score(self) -> dict[str, float] | None:
-        scored = await self._env.score()
-        appended("ended", self._name)
-        return scored
+        return await self._env.score()
 
     async def close(self) -> None:
         await self._env.close()
+        appended("ended", self._name)
 
 
 class ToldTrainer:
@@ -183,6 +184,15 @@ def counted(config: CalculatorConfig) -> Program:
 
 CATALOGUE["counted"] = Entry("what is killed", CalculatorConfig, counted, TINY)
 
+
+def truncate(path: Path, size: int) -> None:
+    """What takes back the rows behind a commit calls this, and nothing else does; it may die on either side."""
+    reach("rows.moved")
+    TRUNCATE(path, size)
+    reach("rows.cut")
+
+
+TRUNCATE, os.truncate = os.truncate, truncate
 
 if __name__ == "__main__":
     serve(headrace)

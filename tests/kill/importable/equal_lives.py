@@ -12,21 +12,23 @@ TRAINED = "0 "
 """What the names of executions begin with that are trained; those of an evaluation come again in the next one."""
 
 
-def check_equal(life: Life, unkilled: Life, torn: int = 0) -> None:
-    """All that is logged, learned and trained is the same, no row of a step is there twice, and no attempt was executed twice.
+CONCURRENCY = 8
+"""Episodes at once, each of which a kill may catch between its end and its record."""
 
-    Args:
-        life: at its end.
-        unkilled: what it is to equal.
-        torn: kills that may have come between the end of an episode and its record: each makes one again.
-    """
+
+def check_equal(life: Life, unkilled: Life) -> None:
+    """All that is logged, learned and trained is the same, and no row of a step is there twice."""
     assert unequal(unkilled.folder / RUN, life.folder / RUN) == []
     assert doubled(life.folder / RUN) == []
     assert life.trained == unkilled.trained
+
+
+def check_executions(life: Life, unkilled: Life, kills: int) -> None:
+    """No attempt was executed twice, and none made again that was noted before one of so many kills."""
     often = Counter(without_attempt(name) for name in unkilled.told("begun"))
     begun = Counter(life.told("begun"))
     assert {name: count for name, count in begun.items() if count > often[without_attempt(name)]} == {}
-    assert len(life.made_again(TRAINED)) <= torn
+    assert len(life.made_again(TRAINED)) <= kills * CONCURRENCY
 
 
 def without_attempt(name: str) -> str:

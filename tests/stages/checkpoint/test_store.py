@@ -146,6 +146,20 @@ def test_parameters_load_into_a_model(tmp_path: Path):
     assert_equal_trees(parameters_of(models[2]), parameters_of(models[0]))
 
 
+def test_parameters_that_a_commit_carries_on_are_found_where_nothing_is_trained(tmp_path: Path):
+    """As in an evaluation that was suspended so often that the commit before it is gone. What is being trained goes first."""
+    trained, carried, loaded = (Pair(2, seed) for seed in range(3))
+    with Commits(tmp_path) as commits:
+        commit(commits, carried, "beside begun/model")
+        assert load_parameters(loaded, tmp_path) == 1
+        assert_equal_trees(parameters_of(loaded), parameters_of(carried))
+        draft = commits.begin()
+        parts = {"beside begun/model": carried, "trainer": trained, "trainer/best/000001": carried}
+        commits.write(draft, {}, writes=[save_model(model, draft.folder / name) for name, model in parts.items()])
+    assert load_parameters(loaded, tmp_path) == 2
+    assert_equal_trees(parameters_of(loaded), parameters_of(trained))
+
+
 def test_a_commit_that_is_not_complete_is_never_chosen(tmp_path: Path):
     """S96: one being written beside those that count, and one that lost its manifest."""
     with Commits(tmp_path, keep=None) as commits:

@@ -1,13 +1,18 @@
 import asyncio
+import random
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flow import Collect, Context, Failed, Filtered, Freshness, Gathered, Graph, Items
-from flow.testing import simulate
+from flow import Collect, Context, Failed, Filtered, Freshness, Gathered, Graph, Inline, Items, Run, Threads
+from flow.saving import Commits, Saving
+from flow.testing import run_virtual, simulate
+from flow.testing._threads import PlayedExecutor
+from stages.arrays import ARRAYS
 from stages.records import Episode, Group, Status, Task
 from stages.tasks.curriculum import Curriculum, CurriculumConfig, shares_of
 from stages.tasks.generated import Generated
@@ -15,6 +20,7 @@ from stages.tasks.observed import Observed
 from stages.tasks.source import Tasks
 
 NOTHING = np.zeros(0, np.float32)
+INLINE = Inline()
 
 
 def curriculum(names="abc", **settings) -> Curriculum:
@@ -144,12 +150,18 @@ class Steps:
         self.added.clear()
         return len(self.births)
 
+    def state(self) -> list[list[int]]:
+        return self.births
 
-def trained(seed: int, ahead: int, max_lag: int = 0) -> tuple[list[tuple[int, str | None]], Curriculum]:
-    """Groups opened by a run in virtual time, in birth order, each with its bucket. Success follows from birth and weights."""
+    def restore(self, state: list[list[int]]) -> None:
+        self.births = state
+
+
+def graph_of(
+    source: Curriculum, opened: dict[int, str | None], seed: int, max_lag: int = 0, placement: Inline | Threads = INLINE
+) -> Graph:
+    """Takes note of the groups it opens, each with its bucket. Success follows from birth and weights."""
     skill = {"a": 5, "b": 3, "c": 0}
-    source = curriculum(min_share=0.1, window=6, ahead=ahead)
-    opened: dict[int, str | None] = {}
 
     async def play(task: Task, context: Context) -> Episode | Failed[Episode]:
         opened[context.birth] = task.difficulty
@@ -170,7 +182,7 @@ def trained(seed: int, ahead: int, max_lag: int = 0) -> tuple[list[tuple[int, st
 
     graph = Graph("curriculum")
     weights = graph.latest("weights", int, load=source.counted_before(load))
-    prompts = graph.source("prompts", source)
+    prompts = graph.source("prompts", source, placement=placement)
     members = graph.repeat("members", prompts, n=3)
     episodes = graph.stage("episodes", play, workers=12, reads=weights, budget=None)
     groups = graph.group("groups", episodes, missing="drop", budget=None)
@@ -181,7 +193,13 @@ def trained(seed: int, ahead: int, max_lag: int = 0) -> tuple[list[tuple[int, st
     graph.edge(prompts, members, capacity=Items(4))
     members >> episodes >> groups >> rewards >> observed >> kept >> sink
     graph.feedback(sink, weights, initial=0, freshness=Freshness(max_lag))
-    simulate(graph, seed, late=0.1, slow=0.05)
+    return graph
+
+
+def trained(seed: int, ahead: int, max_lag: int = 0) -> tuple[list[tuple[int, str | None]], Curriculum]:
+    """Groups opened by a run in virtual time, in birth order, each with its bucket."""
+    source, opened = curriculum(min_share=0.1, window=6, ahead=ahead), dict[int, str | None]()
+    simulate(graph_of(source, opened, seed, max_lag), seed, late=0.1, slow=0.05)
     return sorted(opened.items()), source
 
 
@@ -194,6 +212,65 @@ def test_what_is_drawn_does_not_depend_on_when_anything_came():
     assert {source.num_late for _, source in runs} == {0}
     counted = Counter(bucket for _, bucket in runs[0][0][20:])
     assert counted["b"] > 2 * counted["c"]  # half of b succeeds, nothing of c
+
+
+@pytest.mark.parametrize("order", ["source first", "stage first"])
+def test_what_was_observed_after_the_latest_draw_is_told_again(order: str):
+    """S92: a source on a thread tells its state of its latest draw; the stage that observes tells the rest."""
+    whole = curriculum(window=4, ahead=1)
+    for number in range(30):
+        task = whole.draw()
+        whole.observe(group(number, task.difficulty, float(task.difficulty == "a"), float(number % 2)))
+        if number % 3 == 2:
+            whole.step(number // 3 + 1)
+    then = whole.state()
+    for number in range(30, 36):
+        whole.observe(group(number, "b", 1.0, 0.0))
+    whole.step(11)
+    whole.observe(group(36, "b", 1.0, 1.0))
+    observing = Observed(whole).state()
+    lacking, again = curriculum(window=4, ahead=1), curriculum(window=4, ahead=1)
+    lacking.restore(then)
+    restores = [lambda: again.restore(then), lambda: Observed(again).restore(observing)]
+    for restore in restores if order == "source first" else reversed(restores):
+        restore()
+    assert again.state() == whole.state()
+    after = [source.draw().difficulty for source in (whole, again) for _ in range(40)]
+    assert after[:40] == after[40:]
+    assert [lacking.draw().difficulty for _ in range(40)] != after[:40]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("placement", [Inline(), Threads()], ids=["on the loop", "on a thread"])
+def test_a_run_that_is_cut_off_draws_from_the_buckets_that_it_would_have_drawn_from(
+    tmp_path: Path, placement: Inline | Threads
+):
+    """S92: what was observed since the latest draw is known after a resume too, where the source tells its state of then."""
+    made = 5 if placement == Threads() else 4
+    whole, opened, chance = dict(trained(0, ahead=made)[0]), dict[int, str | None](), random.Random(0)
+
+    async def piece(stop_after_s: float | None) -> str:
+        source = curriculum(min_share=0.1, window=6, ahead=made)
+        with Commits(tmp_path, hooks=ARRAYS) as commits:
+            found: dict[int, str | None] = {}
+            run = Run(
+                graph_of(source, found, 1, placement=placement).build(quiet=True),
+                saving=Saving(commits, resume=commits.latest()),
+            )
+            run.threads = PlayedExecutor
+            if stop_after_s is not None:
+                asyncio.get_running_loop().call_later(stop_after_s, run.suspend)
+            status = str((await run.finish()).status)
+        assert all(opened.setdefault(birth, bucket) == bucket for birth, bucket in found.items())
+        return status
+
+    pieces = 0
+    while run_virtual(piece(40 + 150 * chance.random()), seed=pieces) != "completed":
+        pieces += 1
+    assert pieces > 5
+    births = min(len(whole), len(opened))
+    assert births > 60
+    assert [opened[birth] for birth in range(births)] == [whole[birth] for birth in range(births)]
 
 
 def test_observations_that_come_too_late_to_be_exact_are_counted():

@@ -11,6 +11,7 @@ from stages.train.metrics import (
     flow_metrics,
     gap_metrics,
     loss_metrics,
+    of_the_machine,
     skip_reason,
     update_metrics,
     warning,
@@ -135,3 +136,12 @@ def test_explained_variance_is_that_of_the_critics_values():
     np.testing.assert_allclose(got, 1 - errors.var() / returns.var())
     flat = dict.fromkeys(names, 0.0)
     assert loss_metrics([updated(num_targets=4, sums=flat)])["explained_variance"] is None
+
+
+def test_figures_of_the_clock_and_of_the_machine_are_told_from_those_of_training(train, batches):
+    row = train([batches([2])]).rows[0]
+    assert {name for name in row if of_the_machine(name)} == {
+        "episode_s_mean", "step_s", "gradient_s", "proximal_s", "update_s", "wait_s", "tokens_per_second",
+        "gradient_tokens_per_second", "compilations", "temporary_bytes",
+    }  # fmt: skip
+    assert not any(of_the_machine(name) for name in ("loss", "grad_norm", "turns_mean", "lag_mean", "episodes_finished"))
