@@ -11,8 +11,8 @@ call, and ``revoked``, an empty file for each credential that was taken back.
 import datetime
 import os
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -142,7 +142,7 @@ class RunFolder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        with self._stack:
+        with self._on_disk(), self._stack:
             self._write_step({})
 
     def close(self) -> None:
@@ -172,8 +172,9 @@ class RunFolder:
 
     def sizes(self) -> Sizes:
         """Bytes of the files as they are; all that was told is in them."""
-        self._metrics.flush()
-        self._transcripts.flush()
+        with self._on_disk():
+            self._metrics.flush()
+            self._transcripts.flush()
         return Sizes(self._metrics.tell(), self._transcripts.tell())
 
     def cut_back(self, sizes: Sizes) -> int:
@@ -255,8 +256,20 @@ class RunFolder:
 
     def _write_row(self, node: str, row: Mapping[str, Any]) -> None:
         place = {"time": _now(), "attempt": self.attempt, "phase": self._phase, "stage": node}
-        self._metrics.write(encode({**place, **row}) + b"\n")
-        self._metrics.flush()
+        with self._on_disk():
+            self._metrics.write(encode({**place, **row}) + b"\n")
+            self._metrics.flush()
+
+    @contextmanager
+    def _on_disk(self) -> Generator[None]:
+        """Say where it is that nothing can be written: a file that is open does not."""
+        try:
+            yield
+        except OSError as error:
+            if error.filename is not None:
+                raise
+            got = f"expected a disk that takes the rows of a run, got '{error.strerror}'; free some of it, then go on"
+            raise OSError(error.errno, got, str(self.path)) from error
 
     def _taken(self) -> FileExistsError:
         return FileExistsError(
@@ -284,7 +297,8 @@ class RunFolder:
             "seconds": episode.seconds,
             "messages": episode.messages,
         }
-        self._transcripts.write(encode(row) + b"\n")
+        with self._on_disk():
+            self._transcripts.write(encode(row) + b"\n")
 
 
 def _key(episode: Episode) -> tuple[int, int, int]:
