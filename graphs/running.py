@@ -92,9 +92,15 @@ def _going_on(path: Path, saved: dict[str, Any], program: Program, options: Savi
 
 
 def _summed_up(run: Path) -> bool:
-    """Whether the summary says that a run is over. It may have been killed, or failed, after its last commit."""
+    """Whether the summary says that a run is over. It may have been killed, or failed, after its last commit.
+
+    One that a power cut tore says nothing: it is written again.
+    """
     file = run / "summary.json"
-    return file.exists() and msgspec.json.decode(file.read_bytes())["status"] == "completed"
+    try:
+        return file.exists() and msgspec.json.decode(file.read_bytes())["status"] == "completed"
+    except msgspec.DecodeError:
+        return False
 
 
 def executed(program: Program, folder: RunFolder, options: SavingOptions) -> Work:

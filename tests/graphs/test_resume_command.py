@@ -130,6 +130,10 @@ def test_a_run_that_failed_goes_on_where_its_latest_commit_has_it(failed: Path, 
     assert [(row["attempt"], row["commit"]) for row in attempts] == [(0, None), (1, 2)]
     assert status("resume", "runs/it") == 0
     assert "runs/it: completed, nothing is left to do; summary: " in capsys.readouterr().out
+    (failed / "summary.json").write_bytes(b"")  # torn by a power cut: written again
+    assert status("resume", "runs/it") == 0
+    assert json.loads((failed / "summary.json").read_text())["status"] == "completed"
+    assert sums(failed) == SUMS
 
 
 def test_steps_of_a_sink_beside_the_line_are_not_compared_with_those_of_the_line(folder: Path) -> None:
