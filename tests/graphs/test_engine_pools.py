@@ -284,7 +284,7 @@ def test_overload_of_a_real_engine_is_pool_wait_in_the_report_and_in_the_trace_a
     waits = [one for one in slices if one.name == "wait for pool"]
     assert len(waits) >= 8
     assert {one.args["for"] for one in waits} == {"engine"}
-    assert asked.births == list(range(16))
+    assert sorted(asked.births) == list(range(16))  # two that begin together may be set up in either order
     assert asked.most_waiting <= TWO.turns - TWO.slots
 
 
@@ -297,7 +297,7 @@ def test_overload_of_a_real_engine_ends_where_sessions_wait_for_each_other(
     sampling = SamplingConfig(max_tokens_per_turn=8, max_turns=3, stop_strings=tuple("0123456789aeiou"))
     summary, asked, _ = evaluated(config, parts, CROWDED[which], tmp_path, sampling, loads)
     assert summary.status == "completed"
-    assert asked.births == list(range(16))
+    assert sorted(asked.births) == list(range(16))  # two that begin together may be set up in either order
     assert asked.turns > 32
     if "sessions" in engine_pools(CROWDED[which]).sizes:
         assert summary.nodes["episodes"].shares["pool"] > 0
