@@ -284,7 +284,9 @@ def test_overload_of_a_real_engine_is_pool_wait_in_the_report_and_in_the_trace_a
     waits = [one for one in slices if one.name == "wait for pool"]
     assert len(waits) >= 8
     assert {one.args["for"] for one in waits} == {"engine"}
-    assert sorted(asked.births) == list(range(16))  # two that begin together may be set up in either order
+    assert sorted(asked.births) == list(range(16))
+    # The three that are let in together may be set up in any order.
+    assert all(abs(birth - place) < 3 for place, birth in enumerate(asked.births)), asked.births
     assert asked.most_waiting <= TWO.turns - TWO.slots
 
 
