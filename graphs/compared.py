@@ -99,7 +99,8 @@ class Compared:
 
     def report(self) -> str:
         """All of it in a line, for people."""
-        told = f"{self._phase}: steps compared: {self.num_steps}, to the bit of every parameter: {self.num_digests}"
+        bits = f", {self.num_digests} of them to the bit of every parameter" if self.num_digests else ""
+        told = f"{self._phase}: steps compared in every figure: {self.num_steps}{bits}"
         rest = f", not in the run: {self.num_unknown}" if self.num_unknown else ""
         return f"{told}, different: {self.num_different or 'none'}{rest}"
 

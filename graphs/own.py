@@ -87,7 +87,8 @@ def load_module(path: Path) -> ModuleType:
         OwnFileError: there is none, or importing it raised.
     """
     if not path.is_file():
-        raise OwnFileError(f"expected a Python file, got '{path}', which does not exist")
+        where = "" if path.is_absolute() else f" in {Path.cwd()}"
+        raise OwnFileError(f"expected a Python file, got '{path}', which does not exist{where}")
     # A name of its own, so that a file called flow.py replaces nothing; its folder, so that it can import its neighbours.
     spec = importlib.util.spec_from_file_location(f"_own_{path.stem}", path)
     assert spec is not None

@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from flow.saving import Difference, differences, newest, outline
 from graphs.changes import Change, of_graph, of_settings, stopping
 from graphs.execution import Prepared
@@ -27,7 +29,7 @@ def check_program(saved: dict[str, Any], program: Program) -> None:
 
 
 def check_saves(run: Path, saved: dict[str, Any]) -> None:
-    """Refuse a run that was not saved, or that nothing can make again.
+    """Refuse a run that was not saved and is not over, or that nothing can make again.
 
     Args:
         run: its folder.
@@ -41,11 +43,23 @@ def check_saves(run: Path, saved: dict[str, Any]) -> None:
             f"expected a run of headrace run, got one of '{saved['program']}', in '{run}'; what code of your own began, or "
             "headrace eval, is begun anew"
         )
-    if saved["options"]["checkpoint_every"] is None:
+    if saved["options"]["checkpoint_every"] is None and not summed_up(run):
         raise LookupError(
             f"expected a run with commits, got one with --options.checkpoint-every none, in '{run}'; begin a new one, with "
             "--options.checkpoint-every 5"
         )
+
+
+def summed_up(run: Path) -> bool:
+    """Whether the summary says that a run is over. It may have been killed, or failed, after its last commit.
+
+    One that a power cut tore says nothing: it is written again.
+    """
+    file = run / "summary.json"
+    try:
+        return file.exists() and msgspec.json.decode(file.read_bytes())["status"] == "completed"
+    except msgspec.DecodeError:
+        return False
 
 
 def find_start(run: Path) -> Start:

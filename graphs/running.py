@@ -9,7 +9,6 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from rich.console import Console
 
 from flow.saving import CannotResume, newest
@@ -19,7 +18,7 @@ from graphs.execution import Prepared
 from graphs.options import SavingOptions
 from graphs.program import Program
 from graphs.progress import BEGINNING, Start
-from graphs.resuming import check_program, check_saves, check_unchanged, find_start, with_changes
+from graphs.resuming import check_program, check_saves, check_unchanged, find_start, summed_up, with_changes
 from graphs.run_folder import RunFolder
 from graphs.saved import saved_config
 from graphs.view import View
@@ -74,7 +73,8 @@ def _going_on(path: Path, saved: dict[str, Any], program: Program, options: Savi
     folder = RunFolder(path, resume=True)
     try:
         start = find_start(path)
-        if start.progress is not None and start.progress.completed and _summed_up(path):
+        unsaved = saved["options"]["checkpoint_every"] is None
+        if summed_up(path) and (unsaved or (start.progress is not None and start.progress.completed)):
             check_unchanged(start, saved, program)
             folder.close()
             tell(f"{path}: completed, nothing is left to do; summary: {folder.path / 'summary.json'}")
@@ -84,23 +84,11 @@ def _going_on(path: Path, saved: dict[str, Any], program: Program, options: Savi
     except BaseException:
         folder.close()
         raise
-    where = f"after commit {start.commit.number}" if start.commit is not None else "at its beginning: no commit was made yet"
+    where = f"after commit {start.commit.number}" if start.commit is not None else "at its beginning: it has no commit"
     tell(f"going on with {path} {where}")
     if start.changes:
         tell("changed since it was saved:\n" + "\n".join(f"  {change}" for change in start.changes))
     return _work(program, plans, folder, options, start)
-
-
-def _summed_up(run: Path) -> bool:
-    """Whether the summary says that a run is over. It may have been killed, or failed, after its last commit.
-
-    One that a power cut tore says nothing: it is written again.
-    """
-    file = run / "summary.json"
-    try:
-        return file.exists() and msgspec.json.decode(file.read_bytes())["status"] == "completed"
-    except msgspec.DecodeError:
-        return False
 
 
 def executed(program: Program, folder: RunFolder, options: SavingOptions) -> Work:

@@ -17,7 +17,7 @@ def test_a_step_that_comes_out_the_same_is_equal_whatever_the_clock_said():
     found, line = compared(step_s=9.0, compilations=5, warning="kept in another folder")
     assert line == "rl step 1: loss 0.1, grad norm 2.5, parameters aa: equal"
     assert found.equal
-    assert found.report() == "rl: steps compared: 1, to the bit of every parameter: 1, different: none"
+    assert found.report() == "rl: steps compared in every figure: 1, 1 of them to the bit of every parameter, different: none"
 
 
 def test_the_first_figure_that_differs_is_told_with_all_its_digits():

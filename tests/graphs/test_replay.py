@@ -107,7 +107,7 @@ def test_every_step_comes_out_as_it_did_to_the_last_bit_without_environments_and
     steps = [line for line in lines if line.startswith("rl step")]
     assert [line.partition(":")[0] for line in steps] == [f"rl step {number}" for number in range(1, STEPS + 1)]
     assert all(line.endswith(": equal") for line in steps)
-    assert lines[-1] == "rl: steps compared: 6, to the bit of every parameter: 6, different: none"
+    assert lines[-1] == "rl: steps compared in every figure: 6, 6 of them to the bit of every parameter, different: none"
     rows = [json.loads(line) for line in (recorded / "metrics.jsonl").read_text().splitlines()]
     assert max(row["lag_max"] for row in rows if row["phase"] == "rl" and row["stage"] == "trainer") == 1
 
@@ -139,7 +139,7 @@ def test_it_begins_at_a_commit_with_all_that_the_trainer_had(recorded: Path, cap
     status, lines = replayed(capsys, recorded, "--from", number)
     assert (status, len(lines)) == (0, 3)
     assert [line.partition(":")[0] for line in lines[:2]] == ["rl step 5", "rl step 6"]
-    assert lines[-1] == "rl: steps compared: 2, to the bit of every parameter: 2, different: none"
+    assert lines[-1] == "rl: steps compared in every figure: 2, 2 of them to the bit of every parameter, different: none"
 
 
 def test_what_comes_out_otherwise_is_named_and_the_status_says_so(
@@ -160,7 +160,7 @@ def test_what_comes_out_otherwise_is_named_and_the_status_says_so(
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     status, lines = replayed(capsys, run)
     assert status == 1
-    assert lines[0] == "warm_start: steps compared: 3, to the bit of every parameter: 0, different: none"
+    assert lines[0] == "warm_start: steps compared in every figure: 3, different: none"
     assert [line.partition(": ")[2].rpartition(": ")[2] for line in lines[1:4]] == [
         "equal", f"reward_mean was 7.0 and is {reward_of(recorded, 2)!r}", "equal",
     ]  # fmt: skip
@@ -176,7 +176,7 @@ def test_other_settings_make_other_steps(recorded: Path, tmp_path: Path, capsys:
     assert status == 1
     assert "learning_rate was 0.01 and is 0.02" in lines[0]
     assert "loss was " in lines[1]
-    assert lines[2] == "rl: steps compared: 2, to the bit of every parameter: 2, different: 2"
+    assert lines[2] == "rl: steps compared in every figure: 2, 2 of them to the bit of every parameter, different: 2"
 
 
 def test_what_the_run_depended_on_and_is_another_now_is_told_first(

@@ -216,7 +216,7 @@ def test_a_run_that_was_cut_off_before_its_first_commit_begins_again_in_its_fold
 ) -> None:
     shutil.rmtree(failed / "checkpoints")
     assert status("resume", "runs/it") == 0
-    assert "going on with runs/it at its beginning: no commit was made yet" in capsys.readouterr().out
+    assert "going on with runs/it at its beginning: it has no commit" in capsys.readouterr().out
     assert sums(failed) == SUMS
     moved = [json.loads(line)["row"]["step"] for line in (failed / "superseded.jsonl").read_text().splitlines()]
     assert moved == [1, 2]
@@ -269,13 +269,22 @@ def test_a_damaged_commit_is_passed_over_and_none_that_is_whole_is_refused(
 
 
 def test_a_run_without_commits_is_not_gone_on_with(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert status(*RUN[:4], "--options.checkpoint-every", "None") == 0
+    unsaved = (*RUN[:4], "--options.checkpoint-every", "None")
+    (folder.parents[1] / "broken").touch()
+    assert status(*unsaved) == 1
     assert not (folder / "checkpoints").exists()
     assert status("resume", "runs/it") == 2
     told = "expected a run with commits, got one with --options.checkpoint-every none, in 'runs/it'; begin a new one"
     assert told in capsys.readouterr().err
     assert status("resume", "runs/other") == 2
     assert "expected a run with a config.json, got 'runs/other'" in capsys.readouterr().err
+
+
+def test_one_without_commits_that_is_over_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unsaved = (*RUN[:4], "--options.checkpoint-every", "None", "--options.resume", "auto")
+    assert status(*unsaved) == 0
+    assert status(*unsaved) == 0
+    assert "runs/it: completed, nothing is left to do" in capsys.readouterr().out
 
 
 def test_a_graph_that_cannot_be_saved_is_warned_of_and_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

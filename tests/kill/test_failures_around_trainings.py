@@ -59,7 +59,7 @@ def test_a_training_whose_commits_vanish_goes_on_and_can_be_begun_again(
     if killed:
         life = start(tmp_path)
         assert life.wait() == 0, life.output
-        assert "at its beginning: no commit was made yet" in life.output
+        assert "at its beginning: it has no commit" in life.output
     check_equal(life, unkilled)
 
 

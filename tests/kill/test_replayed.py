@@ -67,7 +67,7 @@ def test_every_step_of_a_run_that_was_killed_four_times_comes_out_as_it_did(tmp_
     again = started(tmp_path, "replay", str(run))
     assert again.wait() == 0, (tmp_path / "log").read_text()
     last = (tmp_path / "log").read_text().splitlines()[-1]
-    assert last == "rl: steps compared: 40, to the bit of every parameter: 40, different: none"
+    assert last == "rl: steps compared in every figure: 40, 40 of them to the bit of every parameter, different: none"
 
 
 def steps(run: Path) -> int:
