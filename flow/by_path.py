@@ -8,6 +8,7 @@ import importlib.util
 import sys
 from collections.abc import Mapping
 from importlib.machinery import PathFinder
+from types import ModuleType
 
 _OF_MULTIPROCESSING = ("__main__", "__mp_main__")
 
@@ -33,6 +34,7 @@ def load_by_path(files: Mapping[str, str]) -> None:
         Exception: as raised by importing one.
     """
     for name, file in files.items():
+        _have_packages(name)
         spec = importlib.util.spec_from_file_location(name, file)
         assert spec is not None
         assert spec.loader is not None
@@ -40,8 +42,19 @@ def load_by_path(files: Mapping[str, str]) -> None:
         spec.loader.exec_module(module)
 
 
+def _have_packages(name: str) -> None:
+    """What is above a module must be there for an import by its name, also where it was put together from files."""
+    parent = name.rpartition(".")[0]
+    if parent and parent not in sys.modules and not _is_found(parent):
+        _have_packages(parent)
+        package = sys.modules[parent] = ModuleType(parent)
+        package.__path__ = []
+
+
 def _is_found(name: str) -> bool:
     """Whether an import by the name would find it. ``importlib.util.find_spec`` would ask the loaded module itself."""
     parent = name.rpartition(".")[0]
+    if parent and not _is_found(parent):  # somebody may have put it together from files, and only here
+        return False
     path = getattr(sys.modules.get(parent), "__path__", None)
     return (not parent or path is not None) and PathFinder.find_spec(name, path) is not None
