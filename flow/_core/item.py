@@ -8,7 +8,7 @@ import msgspec
 Wake = Callable[[], None]
 
 
-class Item(msgspec.Struct, eq=False):
+class Item(msgspec.Struct, eq=False, array_like=True):
     """A value with its identity, in exactly one place: a buffer, leased by one attempt, or a node's state.
 
     Who it is never changes: ``path``, ``birth``, ``member`` and ``retry`` are those it was made with. What it carries changes

@@ -6,9 +6,8 @@ them), and the time, so that a rate begins anew.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any
 
 from .budget import Spent
 from .channel import Channel
@@ -75,7 +74,7 @@ class Moment:
     groups: dict[str, GroupsMoment]
     tickets: dict[str, Tickets]
     cells: dict[str, tuple[int, int, int]]
-    turns: dict[str, Any] = field(default_factory=dict[str, Any])
+    turns: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     sizes: dict[str, int] = field(default_factory=dict[str, int])
     given: dict[str, int] = field(default_factory=dict[str, int])
     budgets: dict[str, Spent] = field(default_factory=dict[str, Spent])
@@ -158,10 +157,9 @@ def _restore_edge(edge: Channel, moment: EdgeMoment) -> None:
 
 
 def _copied(meter: Meter) -> Meter:
-    return Meter(
-        meter.finished, meter.steps, meter.dropped.copy(), meter.lost.copy(), meter.retried, meter.given_back,
-        meter.recalled, dict(meter.failures), dict(meter.seconds),
-    )  # fmt: skip
+    return replace(
+        meter, dropped=meter.dropped.copy(), lost=meter.lost.copy(), failures=dict(meter.failures), seconds=dict(meter.seconds)
+    )
 
 
 def _meter(node: NodeState) -> Meter:
@@ -171,9 +169,9 @@ def _meter(node: NodeState) -> Meter:
 
 
 def _copied_group(group: OpenGroup) -> OpenGroup:
-    return OpenGroup(
-        group.origin, group.size, group.values.copy(), group.failures.copy(), group.failed.copy(), group.versions.copy(),
-        group.member_retries.copy(), group.version,
+    return replace(
+        group, values=group.values.copy(), failures=group.failures.copy(), failed=group.failed.copy(),
+        versions=group.versions.copy(), member_retries=group.member_retries.copy(),
     )  # fmt: skip
 
 

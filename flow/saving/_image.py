@@ -6,18 +6,16 @@ the interpreter in between.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from typing import Any, get_origin
 
 import msgspec
 
 from .._codec import PLAIN, Codec, Hooks
-from .._core.budget import Spent
-from .._core.freshness import Tickets
 from .._core.groups import OpenGroup
 from .._core.item import Item
-from .._core.meter import Meter, State
-from .._core.moment import EdgeMoment, GroupsMoment, Moment
+from .._core.moment import GroupsMoment, Moment
 from .._errors import CannotResume, NotResumable
 from .._spec import Spec
 from .._types import hints_of
@@ -28,72 +26,10 @@ from ._renamed import renamed
 _LENGTH = 8
 
 
-class _Item(msgspec.Struct, frozen=True, array_like=True):
-    """An item without its value."""
-
-    path: tuple[int, ...]
-    birth: int
-    member: int | None
-    retry: int
-    version: int | None
-    failed: str | None
-    position: int
-    attempt: int
-    retries: int
-
-
-class _Edge(msgspec.Struct, frozen=True, array_like=True):
-    items: list[_Item]
-    put_count: int
-    high_water: int
-    closed: bool
-
-
-class _Group(msgspec.Struct, frozen=True, array_like=True):
-    origin: _Item
-    size: int
-    values: dict[int, _Item]
-    failures: dict[int, str]
-    failed: dict[int, _Item]
-    versions: dict[int, int]
-    member_retries: dict[int, int]
-    version: int | None
-
-
-class _Groups(msgspec.Struct, frozen=True, array_like=True):
-    open: dict[int, _Group]
-    opened: int
-    late: int
-    retries: list[_Item]
-
-
-class _Meter(msgspec.Struct, frozen=True, array_like=True):
-    finished: int
-    steps: int
-    dropped: dict[str, int]
-    lost: dict[str, int]
-    retried: int
-    given_back: int
-    recalled: int
-    failures: dict[str, str]
-    seconds: dict[State, float]
-
-
 class _Frame(msgspec.Struct, frozen=True):
     """A moment without the values of its items, and the states of stages, which are written with types of their own."""
 
-    edges: dict[str, _Edge]
-    meters: dict[str, _Meter]
-    complete: list[str]
-    ready: dict[str, list[_Item]]
-    groups: dict[str, _Groups]
-    tickets: dict[str, Tickets]
-    cells: dict[str, tuple[int, int, int]]
-    turns: dict[str, list[int]]
-    sizes: dict[str, int]
-    given: dict[str, int]
-    budgets: dict[str, Spent]
-    in_hand: dict[str, _Item]
+    moment: Moment
     states: dict[str, bytes]
 
 
@@ -167,22 +103,7 @@ def blocks(moment: Moment, states: dict[str, bytes], ports: Ports) -> Iterator[b
     """
     for name, state in states.items():
         ports.state(name).decode(state)
-    frame = _Frame(
-        edges={name: _Edge(_bare(e.items), e.put_count, e.high_water, e.closed) for name, e in moment.edges.items()},
-        meters={name: _meter(meter) for name, meter in moment.meters.items()},
-        complete=sorted(moment.complete),
-        ready={name: _bare(items) for name, items in moment.ready.items()},
-        groups={name: _groups(groups) for name, groups in moment.groups.items()},
-        tickets=moment.tickets,
-        cells=moment.cells,
-        turns={name: list(turn) for name, turn in moment.turns.items()},
-        sizes=moment.sizes,
-        given=moment.given,
-        budgets=moment.budgets,
-        in_hand={name: _bare_item(item) for name, item in moment.in_hand.items()},
-        states=states,
-    )
-    yield _block(msgspec.msgpack.encode(frame))
+    yield _block(msgspec.msgpack.encode(_Frame(_bare(moment), states)))
     for item, codec in _items(moment, ports):
         content = codec.encode(item.value)
         codec.decode(content)
@@ -202,8 +123,8 @@ def read_moment(content: bytes, ports: Ports, names: Mapping[str, str] | None = 
     """
     try:
         parts = _parts(content)
-        frame = _by_names(msgspec.msgpack.decode(next(parts), type=_Frame), names or {})
-        moment = _moment(frame)
+        frame = _decode(next(parts))
+        moment, states = _by_names(frame.moment, names or {}), renamed(frame.states, names or {})
         for item, codec in _items(moment, ports):
             item.value = codec.decode(next(parts))
         if next(parts, None) is not None:
@@ -213,7 +134,7 @@ def read_moment(content: bytes, ports: Ports, names: Mapping[str, str] | None = 
             f"expected the moment of this graph, got another, or damaged bytes ({type(error).__name__}: {error}); "
             "resume with the graph that was saved, or from an older commit"
         ) from error
-    return moment, frame.states
+    return moment, states
 
 
 def read_state(commit: Commit, name: str, one: Resumable, hooks: Hooks = PLAIN) -> Any:
@@ -234,7 +155,7 @@ def read_state(commit: Commit, name: str, one: Resumable, hooks: Hooks = PLAIN) 
         return NotResumable(place, expected, got, remedy)
 
     try:
-        frame = msgspec.msgpack.decode(next(_parts(commit.read_moment())), type=_Frame)
+        frame = _decode(next(_parts(commit.read_moment())))
         return Codec(hints_of(one.state)[1], refuse, hooks).decode(frame.states[name])
     except (msgspec.DecodeError, KeyError, ValueError, StopIteration, NotResumable) as error:
         raise CannotResume(
@@ -243,13 +164,49 @@ def read_state(commit: Commit, name: str, one: Resumable, hooks: Hooks = PLAIN) 
         ) from error
 
 
-def _by_names(frame: _Frame, names: Mapping[str, str]) -> _Frame:
-    if not names:
-        return frame
-    parts: dict[str, Any] = {field: getattr(frame, field) for field in frame.__struct_fields__}
-    del parts["complete"]
-    keyed: dict[str, Any] = {field: renamed(part, names) for field, part in parts.items()}
-    return msgspec.structs.replace(frame, complete=[names.get(name, name) for name in frame.complete], **keyed)
+def _bare(moment: Moment) -> Moment:
+    """A moment of copies of its items, which hold nothing: the graph that goes on has some of the items themselves."""
+    return replace(
+        moment,
+        edges={name: replace(edge, items=tuple(map(_empty, edge.items))) for name, edge in moment.edges.items()},
+        ready={name: tuple(map(_empty, items)) for name, items in moment.ready.items()},
+        groups={name: _bare_groups(groups) for name, groups in moment.groups.items()},
+        in_hand={name: _empty(item) for name, item in moment.in_hand.items()},
+    )
+
+
+def _bare_groups(groups: GroupsMoment) -> GroupsMoment:
+    return replace(
+        groups,
+        open={birth: _bare_group(group) for birth, group in groups.open.items()},
+        retries=tuple(map(_empty, groups.retries)),
+    )
+
+
+def _bare_group(group: OpenGroup) -> OpenGroup:
+    values, failed = ({index: _empty(item) for index, item in part.items()} for part in (group.values, group.failed))
+    return replace(group, origin=_empty(group.origin), values=values, failed=failed)
+
+
+def _empty(item: Item) -> Item:
+    return msgspec.structs.replace(item, value=None)
+
+
+def _known(kind: Any, content: Any) -> "Counter[str]":
+    """Make the one class in a moment that msgspec does not make by itself."""
+    assert get_origin(kind) is Counter
+    return Counter(content)
+
+
+_decode = msgspec.msgpack.Decoder(_Frame, dec_hook=_known).decode
+
+
+def _by_names(moment: Moment, names: Mapping[str, str]) -> Moment:
+    keyed = {field.name: getattr(moment, field.name) for field in fields(moment) if field.name != "complete"}
+    return Moment(
+        complete=frozenset(names.get(name, name) for name in moment.complete),
+        **{name: renamed(part, names) for name, part in keyed.items()},
+    )
 
 
 def _items(moment: Moment, ports: Ports) -> Iterator[tuple[Item, Codec]]:
@@ -272,78 +229,6 @@ def _items(moment: Moment, ports: Ports) -> Iterator[tuple[Item, Codec]]:
             yield item, issued
     for name, item in moment.in_hand.items():
         yield item, ports.value(name)
-
-
-def _moment(frame: _Frame) -> Moment:
-    return Moment(
-        edges={n: EdgeMoment(tuple(map(_whole, e.items)), e.put_count, e.high_water, e.closed) for n, e in frame.edges.items()},
-        meters={name: _read_meter(meter) for name, meter in frame.meters.items()},
-        complete=frozenset(frame.complete),
-        ready={name: tuple(map(_whole, items)) for name, items in frame.ready.items()},
-        groups={name: _read_groups(groups) for name, groups in frame.groups.items()},
-        tickets=frame.tickets,
-        cells=frame.cells,
-        turns={name: tuple(turn) for name, turn in frame.turns.items()},
-        sizes=frame.sizes,
-        given=frame.given,
-        budgets=frame.budgets,
-        in_hand={name: _whole(item) for name, item in frame.in_hand.items()},
-    )
-
-
-def _bare_item(item: Item) -> _Item:
-    return _Item(
-        item.path, item.birth, item.member, item.retry, item.version, item.failed, item.position, item.attempt, item.retries
-    )  # fmt: skip
-
-
-def _bare(items: tuple[Item, ...]) -> list[_Item]:
-    return [_bare_item(item) for item in items]
-
-
-def _whole(item: _Item) -> Item:
-    return Item(None, *msgspec.structs.astuple(item))
-
-
-def _meter(meter: Meter) -> _Meter:
-    return _Meter(
-        meter.finished, meter.steps, dict(meter.dropped), dict(meter.lost), meter.retried, meter.given_back, meter.recalled,
-        meter.failures, dict(meter.seconds),
-    )  # fmt: skip
-
-
-def _read_meter(meter: _Meter) -> Meter:
-    dropped, lost = Counter(meter.dropped), Counter(meter.lost)
-    return Meter(
-        meter.finished, meter.steps, dropped, lost, meter.retried, meter.given_back, meter.recalled, meter.failures,
-        meter.seconds,
-    )  # fmt: skip
-
-
-def _each(items: dict[int, Any], change: Callable[[Any], Any]) -> dict[int, Any]:
-    return {index: change(item) for index, item in items.items()}
-
-
-def _groups(groups: GroupsMoment) -> _Groups:
-    return _Groups(_each(groups.open, _group), groups.opened, groups.late, _bare(groups.retries))
-
-
-def _group(group: OpenGroup) -> _Group:
-    return _Group(
-        _bare_item(group.origin), group.size, _each(group.values, _bare_item), group.failures,
-        _each(group.failed, _bare_item), group.versions, group.member_retries, group.version,
-    )  # fmt: skip
-
-
-def _read_groups(groups: _Groups) -> GroupsMoment:
-    return GroupsMoment(_each(groups.open, _read_group), groups.opened, groups.late, tuple(map(_whole, groups.retries)))
-
-
-def _read_group(group: _Group) -> OpenGroup:
-    return OpenGroup(
-        _whole(group.origin), group.size, _each(group.values, _whole), group.failures, _each(group.failed, _whole),
-        group.versions, group.member_retries, group.version,
-    )  # fmt: skip
 
 
 def _block(content: bytes) -> bytes:
