@@ -5,6 +5,8 @@ Set here because it must be in force before the first import of jax, and because
 
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -122,3 +124,20 @@ def pretrained_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer.save_pretrained(folder)
     (folder / "generation_config.json").write_text('{"eos_token_id": [1, 2]}')
     return folder
+
+
+@pytest.fixture
+def full_disk() -> Iterator[Callable[[int | None], None]]:
+    """Let files of this process grow to so many bytes and no further, as on a full disk; ``None`` frees it again.
+
+    A write that meets the bound is cut short.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    def bound(size: int | None) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft if size is None else size, hard))
+
+    yield bound
+    bound(None)
+    signal.signal(signal.SIGXFSZ, ignored)

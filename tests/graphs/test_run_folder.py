@@ -1,7 +1,7 @@
 """Where a run writes: a folder that is its own."""
 
 import json
-import resource
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -56,18 +56,14 @@ def test_tasks_of_a_step_are_skipped_where_no_update_was_applied_and_only_there(
     assert folder.outcomes.report()["sums"]["ends"] == {end: 1}
 
 
-def test_a_disk_that_takes_no_rows_is_named_with_what_to_do(tmp_path: Path) -> None:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+def test_a_disk_that_takes_no_rows_is_named_with_what_to_do(tmp_path: Path, full_disk: Callable[[int | None], None]) -> None:
     told = r"expected a disk that takes the rows of a run, got 'File too large'; free some of it, then go on: '.*/run'"
-    try:
-        with RunFolder(tmp_path / "run") as folder:
-            folder.begin("phase")
-            resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
-            with pytest.raises(OSError, match=told):
-                folder.reported("node", {"warning": "long" * 100})
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with RunFolder(tmp_path / "run") as folder:
+        folder.begin("phase")
+        full_disk(100)
+        with pytest.raises(OSError, match=told):
+            folder.reported("node", {"warning": "long" * 100})
+        full_disk(None)
 
 
 def test_counts_go_on_in_another_start_and_the_row_of_a_step_under_way_comes_again(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """A journal gives back what was written, up to what is torn, and a disk that refuses costs nothing but what it refused."""
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -197,19 +196,6 @@ def test_of_a_number_that_was_given_to_two_commits_the_later_counts(tmp_path):
             journal.cut(1)
     with Journal(tmp_path, after=1) as journal:
         assert journal.trails == {"graph.cell": {0: 2}}
-
-
-@pytest.fixture
-def full_disk():
-    """Files of this process cannot grow past a bound, as on a disk that is full: the write that meets it is cut short."""
-    before, ignored = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-
-    def bound(size: int | None) -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (before[0] if size is None else size, before[1]))
-
-    yield bound
-    bound(None)
-    signal.signal(signal.SIGXFSZ, ignored)
 
 
 def test_a_full_disk_is_told_once_and_the_journal_goes_on_with_the_next_commit(tmp_path, full_disk):

@@ -6,27 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from saved_program import Counted
 
 from flow import Collect, Context, Freshness, Gathered, Graph, Run
 from flow.saving import CannotResume, Commits, Saving
 from flow.testing import run_virtual
-
-
-class Counting:
-    """A source whose state is a number."""
-
-    def __init__(self) -> None:
-        self.drawn = 0
-
-    def draw(self) -> int:
-        self.drawn += 1
-        return self.drawn
-
-    def state(self) -> int:
-        return self.drawn
-
-    def restore(self, state: int) -> None:
-        self.drawn = state
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -36,8 +20,8 @@ class Place(msgspec.Struct, frozen=True):
     index: int
 
 
-class Epochs(Counting):
-    """The same source in a later version of the program."""
+class Epochs(Counted):
+    """A source that counts, as a later version of the program has it."""
 
     def state(self) -> Place:
         return Place(*divmod(self.drawn, 10))
@@ -76,7 +60,7 @@ def play(number: int, context: Context) -> int:
     return number
 
 
-def graph_of(names: Iterator[str], source: Counting, sink: Total, steps: int) -> Graph:
+def graph_of(names: Iterator[str], source: Counted, sink: Total, steps: int) -> Graph:
     """The same graph, whatever it is called by."""
     graph = Graph(next(names))
     cell = graph.latest(next(names), int)
@@ -94,7 +78,7 @@ BEFORE = ("sums", "weight", "numbers", "members", "play", "groups", "total")
 NOW = ("totals", "value", "counted", "pairs", "played", "pairs_whole", "sum")
 
 
-def run(folder: Path, names: tuple[str, ...], source: Counting, sink: Total, steps: int, **saving: Any) -> None:
+def run(folder: Path, names: tuple[str, ...], source: Counted, sink: Total, steps: int, **saving: Any) -> None:
     async def main() -> None:
         with Commits(folder) as commits:
             plan = graph_of(iter(names), source, sink, steps).build(quiet=True)
@@ -110,24 +94,24 @@ def from_number(drawn: int) -> Mapping[str, int]:
 def test_names_and_states_that_changed_are_taken_over_where_it_is_said_how(tmp_path):
     """P5: a difference that is migrated; no number is drawn twice, and none is left out."""
     source, sink = Epochs(), Total()
-    run(tmp_path, BEFORE, Counting(), Total(), steps=5)
+    run(tmp_path, BEFORE, Counted(), Total(), steps=5)
     run(tmp_path, NOW, source, sink, 9, renamed=dict(zip(BEFORE, NOW, strict=True)), migrate={"counted": from_number})
-    assert sink.weight == 2 * sum(range(1, 9 * 3 + 1))
+    assert sink.weight == 2 * sum(range(9 * 3))
 
 
 @pytest.mark.parametrize(
     ("names", "source", "sink", "saving", "refused"),
     [
-        (NOW, Counting(), Total(), {}, "name was sums and is totals"),
+        (NOW, Counted(), Total(), {}, "name was sums and is totals"),
         (BEFORE, Epochs(), Total(), {}, "'numbers' cannot take over what it saved (NotResumable: "),
         (BEFORE, Epochs(), Total(), {"migrate": {"numbers": lambda drawn: {"epoch": drawn}}}, "'numbers' cannot take over"),
-        (BEFORE, Counting(), Forgetful(), {}, "a state of 'total' was saved, which declares none now"),
+        (BEFORE, Counted(), Forgetful(), {}, "a state of 'total' was saved, which declares none now"),
     ],
     ids=["names", "state", "wrong", "gone"],
 )
 def test_what_nobody_says_how_to_take_over_is_refused(tmp_path, names, source, sink, saving, refused):
     """P5."""
-    run(tmp_path, BEFORE, Counting(), Total(), steps=2)
+    run(tmp_path, BEFORE, Counted(), Total(), steps=2)
     with pytest.raises(CannotResume) as error:
         run(tmp_path, names, source, sink, 4, **saving)
     assert refused in str(error.value)
@@ -136,7 +120,7 @@ def test_what_nobody_says_how_to_take_over_is_refused(tmp_path, names, source, s
 def test_a_state_that_is_new_begins_as_is_said_and_one_that_is_gone_is_forgotten(tmp_path):
     """P5."""
     sink = Total()
-    run(tmp_path, BEFORE, Counting(), Forgetful(), steps=2)
-    run(tmp_path, BEFORE, Counting(), sink, 3, migrate={"total": lambda nothing: 1000})
-    assert sink.weight == 1000 + 2 * (7 + 8 + 9)
-    run(tmp_path, BEFORE, Counting(), Forgetful(), 4, migrate={"total": lambda state: None})
+    run(tmp_path, BEFORE, Counted(), Forgetful(), steps=2)
+    run(tmp_path, BEFORE, Counted(), sink, 3, migrate={"total": lambda nothing: 1000})
+    assert sink.weight == 1000 + 2 * (6 + 7 + 8)
+    run(tmp_path, BEFORE, Counted(), Forgetful(), 4, migrate={"total": lambda state: None})

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from saved_program import Counted
 
 from flow import Collect, Context, Emit, Failed, Failure, Freshness, Gathered, Graph, Retry, Run, Summary
 from flow.saving import Commits, Cut, Journal, Made, Saving, read_journal
@@ -19,23 +20,6 @@ from flow.testing._threads import PlayedExecutor
 STEPS, SIZE, PER_STEP = 10, 3, 2
 Taken: TypeAlias = tuple[int, int, tuple[int, ...]]
 """Of a group that was trained: its lag, its birth, its members."""
-
-
-class Numbers:
-    """A source that counts."""
-
-    def __init__(self) -> None:
-        self._drawn = 0
-
-    def draw(self) -> int:
-        self._drawn += 1
-        return self._drawn - 1
-
-    def state(self) -> int:
-        return self._drawn
-
-    def restore(self, state: int) -> None:
-        self._drawn = state
 
 
 class Summing:
@@ -138,7 +122,7 @@ class Life:
 
         graph = Graph("summing")
         cell = graph.latest("weight", int)
-        numbers = graph.source("numbers", Numbers())
+        numbers = graph.source("numbers", Counted())
         members = graph.repeat("members", numbers, n=SIZE)
         played = graph.stage(
             "play", play, workers=self.workers, reads=cell, order=self.order, on_error=Retry(1, then=Emit(lost))

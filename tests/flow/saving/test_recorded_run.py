@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from saved_program import Counted
 
 from flow import Collect, Context, Failed, Filtered, Freshness, Gathered, Graph, Retry, Run, Summary
 from flow.saving import (
@@ -26,23 +27,6 @@ from flow.testing._threads import PlayedExecutor
 
 STEPS = 12
 Scored = tuple[int, ...]
-
-
-class Numbers:
-    """A source that counts."""
-
-    def __init__(self) -> None:
-        self._drawn = 0
-
-    def draw(self) -> int:
-        self._drawn += 1
-        return self._drawn
-
-    def state(self) -> int:
-        return self._drawn
-
-    def restore(self, state: int) -> None:
-        self._drawn = state
 
 
 class Summing:
@@ -95,7 +79,7 @@ def run(folder: Path, seed: int, max_lag: int, cut_after_s: float | None, *, rec
             with Journal(folder / "journal", after=0 if before is None else before.number, record=record) as journal:
                 sink, graph = Summing(), Graph("line")
                 cell = graph.latest("weight", int)
-                numbers = graph.source("numbers", Numbers())
+                numbers = graph.source("numbers", Counted())
                 members = graph.repeat("members", numbers, n=2)
                 played = graph.stage("play", play, workers=6, reads=cell, deadline_s=None)
                 groups = graph.group("groups", played, missing=Retry(3, then="drop"))

@@ -6,37 +6,12 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
+from saved_program import Counted
 
 from flow import Collect, Context, Failed, Freshness, Gathered, Graph, Retry
 from flow.saving import Resumable, Saves
 from flow.testing._killed import Kill, Life, Lived, killed
-
-
-class Place(msgspec.Struct, frozen=True):
-    """Where a source is."""
-
-    drawn: int
-
-
-class Numbers:
-    """A source that counts."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._drawn = most, 0
-
-    def draw(self) -> int:
-        if self._drawn == self._most:
-            raise StopIteration
-        self._drawn += 1
-        return self._drawn - 1
-
-    def state(self) -> Place:
-        return Place(self._drawn)
-
-    def restore(self, state: Place) -> None:
-        self._drawn = state.drawn
 
 
 class Summing:
@@ -111,7 +86,7 @@ def graph_of(sink: Summing, clock: random.Random, *, max_lag: int = 0) -> Graph:
 
     graph = Graph("summing")
     cell = graph.latest("weight", int)
-    numbers = graph.source("numbers", Numbers(1000))
+    numbers = graph.source("numbers", Counted(1000))
     members = graph.repeat("members", numbers, n=3)
     played = graph.stage("play", play, workers=5, reads=cell)
     groups = graph.group("groups", played, missing=Retry(2, then="drop"))
@@ -140,7 +115,7 @@ def whole(tmp_path_factory) -> tuple[list[Lived], Summing, Rows]:
 
 
 def test_what_declares_a_state_is_seen_as_such():
-    assert isinstance(Numbers(1), Resumable)
+    assert isinstance(Counted(1), Resumable)
     assert isinstance(Summing(random.Random()), Saves)
     assert not isinstance(range(3), Resumable)
 
