@@ -1,6 +1,6 @@
 """A training that is killed anywhere and started again equals one that never was: figures, episodes, parameters, to the bit.
 
-Real processes, the real command, SIGKILL. What is equal is ``graphs/equal.py``; what is killed is ``calculator_child.py``: a
+Real processes, the real command, SIGKILL. What is equal is ``equal_runs.py``; what is killed is ``calculator_child.py``: a
 warm start, an evaluation, GRPO with tools, members that fail and evaluations beside it, and another evaluation.
 """
 

@@ -3,9 +3,8 @@
 from collections import Counter
 from pathlib import Path
 
+from equal_runs import doubled, unequal
 from lives import Life
-
-from graphs.equal import doubled, unequal
 
 RUN = Path("runs") / "it"
 TRAINED = "0 "

@@ -10,10 +10,16 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-
-from graphs.equal import doubled, unequal
+from equal_runs import doubled, unequal
+from lives import Life
 
 Lines = list[dict[str, Any]]
+
+
+@pytest.fixture
+def finished(unkilled: Life) -> Path:
+    """Folder of a training that has ended."""
+    return unkilled.folder / "runs" / "it"
 
 
 @pytest.fixture
@@ -63,7 +69,7 @@ def test_a_row_that_is_there_twice_or_not_at_all_is_told(finished, copied):
         rows.append(of_rl(rows, 3))
 
     rewritten(copied / "metrics.jsonl", twice)
-    assert unequal(finished, copied) == ["metrics.jsonl: rl/trainer: 3 rows, and 4"]
+    assert unequal(finished, copied) == ["metrics.jsonl: rl/trainer: 5 rows, and 6"]
     assert doubled(copied) == ["rl/trainer: step 3 has 2 rows"]
 
 
