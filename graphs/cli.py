@@ -23,25 +23,25 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 from flow import BuildError, FlowError
 from flow.saving import CannotResume
 from graphs.catalogue import CATALOGUE
-from graphs.chat import ChatConfig, find_speaker, hold_chat
-from graphs.command_line import Work, parsed, read_again, read_program, tell, warn
-from graphs.compiled import keep_compiled
-from graphs.execute import prove
-from graphs.export import ExportOptions, loading_line, prepare_export
-from graphs.interrupts import Interrupted
+from graphs.commands.chat import ChatConfig, find_speaker, hold_chat
+from graphs.commands.command_line import Work, parsed, read_again, read_program, tell, warn
+from graphs.commands.compiled import keep_compiled
+from graphs.commands.export import ExportOptions, loading_line, prepare_export
+from graphs.commands.init import start_folder
+from graphs.commands.replay import replay
+from graphs.commands.replay_batch import prepare_repeat
+from graphs.commands.run import SUSPENDED, executed, resume, run, unused
+from graphs.commands.trial import TryConfig, find_env, pick_task, try_env
 from graphs.memory import check_memory, device_budget
-from graphs.options import SavingOptions
 from graphs.program import Program
-from graphs.replay import replay
-from graphs.replay_batch import prepare_repeat
-from graphs.replay_plan import ReplayOptions, prepare_replay
-from graphs.resuming import check_saves
-from graphs.run_folder import RunFolder
-from graphs.running import SUSPENDED, executed, resume, run, unused
-from graphs.saved import evaluation_of, saved_config, saved_entry
+from graphs.replays.plan import ReplayOptions, prepare_replay
+from graphs.runs.execute import prove
+from graphs.runs.folder import RunFolder
+from graphs.runs.interrupts import Interrupted
+from graphs.runs.options import SavingOptions
+from graphs.runs.resuming import check_saves
+from graphs.runs.saved import evaluation_of, saved_config, saved_entry
 from graphs.settings import read_settings, refusal
-from graphs.starting import start_folder
-from graphs.trial import TryConfig, find_env, pick_task, try_env
 from stages.models.lora import trained
 from stages.rollout.verify import verify_sync
 from stages.tools.audit import AUDIT_FILE, used_credentials

@@ -1,4 +1,4 @@
-"""A program: graphs that run one after another over the same parts. No I/O here; ``execute.py`` runs one.
+"""A program: graphs that run one after another over the same parts. No I/O here; ``runs.execute`` runs one.
 
 A phase makes its graph when the program is checked or run, with a place for checkpoints where there is one.
 """

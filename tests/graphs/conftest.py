@@ -11,12 +11,12 @@ from rich.console import Console
 
 from graphs.calculator import CalculatorConfig, calculator
 from graphs.evaluate import EvaluateConfig
-from graphs.execute import execute, prepare
 from graphs.program import Program
 from graphs.rl_config import RlConfig
-from graphs.run_folder import RunFolder
+from graphs.runs.execute import execute, prepare
+from graphs.runs.folder import RunFolder
+from graphs.runs.view import View
 from graphs.sft import SftConfig
-from graphs.view import View
 from stages.agents.sampling import SamplingConfig
 from stages.models.config import ModelConfig
 from stages.rollout.config import EngineConfig

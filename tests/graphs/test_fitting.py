@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from graphs.calculator import calculator
-from graphs.execute import check_parts
 from graphs.fitting import eviction_warning
+from graphs.runs.execute import check_parts
 from stages.agents.tool_agent import FinishTool, ToolAgent
 from stages.envs.environment import opening_messages
 from stages.episodes import PromptError

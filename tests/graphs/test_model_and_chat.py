@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from flax import nnx
 
-from graphs.chat import ChatConfig, find_speaker
+from graphs.commands.chat import ChatConfig, find_speaker
 from graphs.model_and_chat import describe_both
 from graphs.own_parts import own_parts
 from graphs.pretrained import RlProgramConfig

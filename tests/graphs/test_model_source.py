@@ -8,7 +8,7 @@ import pytest
 from graphs.model_source import ModelSource, find_model
 from graphs.pretrained import EvaluateProgramConfig, evaluate_program
 from graphs.pretrained_parts import PolicyConfig
-from graphs.versions import versions
+from graphs.runs.versions import versions
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

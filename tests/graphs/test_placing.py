@@ -16,7 +16,7 @@ from graphs.placing import PlacingConfig, place, placing_warnings
 from graphs.pretrained import EvaluateProgramConfig, SftProgramConfig, evaluate_program, sft_program
 from graphs.pretrained_parts import PolicyConfig
 from graphs.program import Program
-from graphs.saved import saved_program
+from graphs.runs.saved import saved_program
 from graphs.sft import SftConfig
 from stages.agents.sampling import SamplingConfig
 from stages.checkpoint.store import PARAMETERS, load_arrays, parameters_of, with_parameters

@@ -17,14 +17,14 @@ from rich.console import Console
 from flow.saving import complete
 from flow.saving._points import listeners
 from graphs.calculator import CalculatorConfig, calculator
-from graphs.execute import execute, prepare
 from graphs.heldout_config import HeldoutConfig
-from graphs.options import SavingOptions
 from graphs.program import training
-from graphs.progress import BEGINNING
-from graphs.resuming import find_start
-from graphs.run_folder import RunFolder
-from graphs.view import View
+from graphs.runs.execute import execute, prepare
+from graphs.runs.folder import RunFolder
+from graphs.runs.options import SavingOptions
+from graphs.runs.progress import BEGINNING
+from graphs.runs.resuming import find_start
+from graphs.runs.view import View
 from stages.checkpoint.store import load_arrays, load_parameters, versions
 from stages.evaluation.pinned import WEIGHTS
 from stages.records import Episode

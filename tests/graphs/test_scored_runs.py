@@ -16,7 +16,7 @@ from graphs.pretrained import RlProgramConfig, rl_program
 from graphs.pretrained_parts import PolicyConfig
 from graphs.program import Program
 from graphs.rl_config import RlConfig
-from graphs.saved import saved_program
+from graphs.runs.saved import saved_program
 from graphs.scoring_config import CriticConfig, ReferenceConfig, TeacherConfig
 from stages.advantages.config import AdvantagesConfig
 from stages.agents.sampling import SamplingConfig

@@ -13,7 +13,7 @@ import pytest
 from flow import Collect, Context, Freshness, Graph, Retry, Run
 from flow.saving import Commits, Journal, Saving
 from flow.testing import run_virtual
-from graphs.run_folder import RunFolder
+from graphs.runs.folder import RunFolder
 from stages.advantages.stage import Advantages
 from stages.agents.sampling import SamplingConfig
 from stages.agents.tool_agent import ToolAgent

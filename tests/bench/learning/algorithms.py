@@ -23,7 +23,7 @@ from rich.progress import Progress
 from flow import Run
 from graphs.algorithms import ALGORITHMS
 from graphs.calculator import CalculatorConfig, calculator
-from graphs.compiled import keep_compiled
+from graphs.commands.compiled import keep_compiled
 from graphs.dpo import DpoConfig
 from graphs.parts import Parts
 from graphs.program import Phase, evaluation, preferring, supervised, training

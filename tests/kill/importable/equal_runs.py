@@ -22,8 +22,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from flow.saving import Commit, complete
-from graphs.progress import read_progress
-from graphs.run_folder import METRICS, TRANSCRIPTS
+from graphs.runs.folder import METRICS, TRANSCRIPTS
+from graphs.runs.progress import read_progress
 from stages.train.metrics import of_the_machine
 
 TIMES = re.compile(r"seconds|.*_ms|.*(wait|work)_share|high_water|peak_rss_mb|attempts?")

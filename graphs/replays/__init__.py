@@ -1,0 +1,1 @@
+"""What a run recorded, trained again and compared with the run step by step."""
