@@ -61,10 +61,10 @@ class CalculatorConfig(BaseModel):
     engine: EngineConfig = EngineConfig(slots=128, context_length=64, prefill_rows=32, prefill_chunk=16)
     """Shapes of the engine."""
     warm_start: SftConfig = SftConfig(
-        steps=200,
+        steps=300,
         examples_per_step=44,
         trainer=TrainerConfig(
-            row_length=128, rows_per_microbatch=8, learning_rate=3e-3, warmup_steps=10, schedule="cosine", decay_steps=190,
+            row_length=128, rows_per_microbatch=8, learning_rate=3e-3, warmup_steps=10, schedule="cosine", decay_steps=290,
             final_share=0.05,
         ),
     )  # fmt: skip
@@ -80,9 +80,10 @@ class CalculatorConfig(BaseModel):
         max_concurrency=128,
         sampling=SAMPLING,
         trainer=TrainerConfig(
-            row_length=128, rows_per_microbatch=8, learning_rate=7e-4, warmup_steps=3, epsilon=1e-2, beta2=0.99
+            row_length=128, rows_per_microbatch=8, learning_rate=2e-3, warmup_steps=3, schedule="cosine", decay_steps=37,
+            epsilon=1e-2, beta2=0.99,
         ),
-    )
+    )  # fmt: skip
     """Reinforcement learning."""
 
 

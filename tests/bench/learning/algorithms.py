@@ -45,9 +45,10 @@ def settings(seed: int, steps: int | None) -> CalculatorConfig:
     config = CalculatorConfig(seed=seed)
     sampling = config.rl.sampling.model_copy(update={"seed": 1000 + seed})
     changes: dict[str, Any] = {"seed": seed, "sampling": sampling} | ({} if steps is None else {"steps": steps})
+    short = config.warm_start.trainer.model_copy(update={"decay_steps": WARM_STEPS - 10})
     return config.model_copy(
         update={
-            "warm_start": config.warm_start.model_copy(update={"seed": seed}),
+            "warm_start": config.warm_start.model_copy(update={"seed": seed, "steps": WARM_STEPS, "trainer": short}),
             "evaluate": config.evaluate.model_copy(update={"num_tasks": NUM_TASKS}),
             "rl": config.rl.model_copy(update=changes),
         }
@@ -71,17 +72,16 @@ def phase_of(name: str, config: CalculatorConfig, parts: Parts) -> Phase:
 
 def tuned(name: str, config: RlConfig) -> RlConfig:
     """The one setting that depends on how large an algorithm's gradients are, since Adam's epsilon here is not small."""
-    rate = RATES.get(name)
-    return (
-        config
-        if rate is None
-        else config.model_copy(update={"trainer": config.trainer.model_copy(update={"learning_rate": rate})})
-    )
+    steady = {"learning_rate": RATES.get(name, RATE), "schedule": "constant", "decay_steps": None}
+    return config.model_copy(update={"trainer": config.trainer.model_copy(update=steady)})
 
 
+WARM_STEPS = 200
+"""Steps of the warm start: fewer than in the demonstration, so that more is left to learn."""
+RATE = 7e-4
 RATES: Mapping[str, float] = {"dr_grpo": 3e-3, "rloo": 1.4e-3}
-"""Learning rates other than that of the demonstration: without a deviation, and divided by a longest episode, gradients are
-smaller, which Adam does not make good with the demonstration's large epsilon."""
+"""Learning rates of those whose gradients are smaller, without a deviation or divided by a longest episode, which Adam does not
+make good with an epsilon as large as here. All are smaller than in the demonstration, and constant: the quick ones show."""
 
 
 async def run(phase: Phase) -> Mapping[str, Any]:
