@@ -34,10 +34,13 @@ class Links:
         finished = [piece for piece in pieces if piece.call == "finish"]
         return finished or pieces
 
-    def last_started(self, node: str, at: int) -> Piece | None:
-        """The piece of a node that began last, at a time or before; ``None`` where none had."""
-        place = bisect_right(self._starts.get(node, []), at)
-        return self._execution.by_node[node][place - 1] if place else None
+    def started(self, node: str, after: int, at: int) -> Piece | None:
+        """The piece of a node that began last, after a time and until another; or just after that, as clocks are read."""
+        starts = self._starts.get(node, [])
+        place = bisect_right(starts, at)
+        if place and starts[place - 1] > after:
+            return self._execution.by_node[node][place - 1]
+        return self._execution.by_node[node][place] if place < len(starts) and starts[place] <= at + SLACK_NS else None
 
     def returned(self, at: int) -> Piece | None:
         """What gave a ticket back last, at a time or before: a load, or a piece behind which nothing came."""

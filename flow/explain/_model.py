@@ -73,7 +73,8 @@ class Model:
         assert links.sink is not None, "a model is made of work"
         self.nodes, self.sink, self.lanes = execution.nodes, links.sink, Counter(execution.lanes)
         ends = [piece for piece in pieces if piece.node == self.sink and piece.call == "finish"]
-        work = [piece for piece in pieces if not (piece.node == self.sink and piece.call == "finish")]
+        # Of a sink that collects, what it does beside its steps, such as commits, is not there to be waited for.
+        work = [piece for piece in pieces if not (ends and piece.node == self.sink and piece.call != "add")]
         adds = [piece for piece in work if piece.node == self.sink]
         begin = pieces[0].start
         loads = [load for load in execution.loads if load.start >= begin]

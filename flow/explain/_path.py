@@ -17,7 +17,7 @@ class Stretch(NamedTuple):
     """A part of the way.
 
     Attributes:
-        kind: ``work``, ``compile``, ``load``, ``sync wait``, ``pool``, ``room``; ``hand-over``, the time between two pieces that
+        kind: ``work``, ``commit`` at the end of a step, ``compile``, ``load``, ``sync wait``, ``pool``, ``room``; ``hand-over``, the time between two pieces that
             nothing explains, as that of a busy event loop; ``start``, before anything.
         name: of the node, pool or cell.
         ns: its length.
@@ -59,8 +59,8 @@ class Paths:
 
     def taker(self, piece: Piece, at: int) -> Piece | None:
         """Who took something when a piece found room; ``None`` where it cannot be told."""
-        taker = self._links.last_started(piece.room_of.partition("->")[2], at + SLACK_NS)
-        return None if taker is None or taker is piece or taker.start <= piece.end else taker
+        taker = self._links.started(piece.room_of.partition("->")[2], piece.end, at)
+        return None if taker is piece else taker
 
     def enabled(self, piece: Piece) -> tuple[Piece | None, int, tuple[str, str]]:
         """What let a piece begin, when that was there, and what the time from then on is to be put down to."""
@@ -157,7 +157,8 @@ class _Walk:
             left -= ns
             if ns > 0:
                 self.way.append(Stretch(kind, name, ns, piece))
-        self.way.append(Stretch("load" if piece.is_load else "work", piece.node, left, piece))
+        kind = "load" if piece.is_load else "commit" if piece.call == "commit" else "work"
+        self.way.append(Stretch(kind, piece.node, left, piece))
         self._here.clear()
 
 

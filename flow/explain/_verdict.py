@@ -31,7 +31,7 @@ class Part(msgspec.Struct, frozen=True):
     """A part of some time, by what it went to.
 
     Attributes:
-        kind: ``work`` of a node, ``compile`` in it, ``load`` of a cell, ``sync wait`` of a load, wait for a ``pool``, for ``room``,
+        kind: ``work`` of a node, its ``commit`` of a step, ``compile`` in it, ``load`` of a cell, ``sync wait`` of a load, wait for a ``pool``, for ``room``,
             ``hand-over`` before a node, which nothing explains, ``start``, before anything.
         name: of the node, pool or cell.
         seconds: its length.

@@ -10,6 +10,7 @@ EPISODES, TRAINER, ENGINE_POOL = "episodes", "trainer", "engine"
 
 _PARTS = {
     "work": "{name} at work",
+    "commit": "{name} saving the run",
     "compile": "{name} compiling",
     "load": "load of {name}",
     "sync wait": "load of {name}, held back by an evaluation",

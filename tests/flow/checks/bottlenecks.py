@@ -20,7 +20,7 @@ from flow.trace import PerfettoWriter, Trace, read_trace
 STEPS, GROUPS, MEMBERS = 16, 4, 4
 STEP_S = 10.0
 """Seconds of a step that the slowest part of a graph would take alone."""
-WORKERS = {"source": 1, "play": 16, "score": 4, "credit": 1, "pack": 1, "trainer": 1}
+WORKERS = {"source": 1, "play": 12, "score": 4, "credit": 1, "pack": 1, "trainer": 1}
 A_STEP = {"source": GROUPS, "play": GROUPS * MEMBERS, "score": GROUPS, "credit": GROUPS, "pack": GROUPS, "trainer": GROUPS}
 """Things that each node does in a step; the sink also ends it."""
 KINDS = ("source", "play", "score", "credit", "pack", "trainer", "load", "compile", "pool shared", "pool judge", "tickets")
@@ -63,7 +63,7 @@ class World:
 def drawn(kind: str, seed: int) -> World:
     """A world in which this is meant to be the bottleneck: it is 1.6 to 4 times as loaded as anything else."""
     chance = random.Random(f"{kind} {seed}")
-    loads = {node: chance.uniform(0.25, 0.6) for node in WORKERS}
+    loads = {node: chance.uniform(0.1, 0.4) for node in WORKERS}
     world = World(seed, {}, tail=chance.uniform(1.5, 3.0), max_lag=chance.choice((1, 1, 2)))
     load_s = chance.uniform(0.02, 0.2) * STEP_S
     if kind in WORKERS:
