@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from flax import nnx
 from jax.sharding import Mesh
 
-from graphs.engine_trace import EngineTrace
 from graphs.model_source import ModelSource
 from graphs.teacher import Teacher
 from stages.agents.agent import Agent
@@ -28,7 +27,6 @@ class Parts:
         model: the policy; trainers write its parameters back when they close.
         load: fills in the parameters, once everything is checked; does nothing for a model that has them.
         engine: samples from it.
-        trace: passes the engine's spans on.
         chat: format of conversations.
         agent: holds them.
         make_env: makes the environment of one episode, or lends it.
@@ -45,7 +43,6 @@ class Parts:
     model: Transformer
     load: Callable[[], object]
     engine: Engine
-    trace: EngineTrace
     chat: Chat
     agent: Agent
     make_env: MakeEnv | EnvPool

@@ -16,19 +16,23 @@ from flax import nnx
 
 from flow import Plan, Run
 from flow.saving import CannotResume
-from flow.trace import LoopLag, PerfettoWriter, trace_file
+from flow.trace import LoopLag, PerfettoWriter, recording, trace_file
 from graphs.program import Phase, Program
 from graphs.runs.changes import HASHED, of_versions, stopping
 from graphs.runs.commits import ProgramCommits, load_begun
+from graphs.runs.device_memory import counted_memory
 from graphs.runs.folder import RunFolder, Sizes
 from graphs.runs.interrupts import interruptible
 from graphs.runs.json_rows import encode
 from graphs.runs.options import SavingOptions
+from graphs.runs.profiled import profile_of, profiled_phase
 from graphs.runs.progress import Progress, Spent, Start, steps_done
 from graphs.runs.summary import of_phase
 from graphs.runs.versions import versions
 from graphs.runs.view import View
+from stages.compilations import Compilations
 from stages.models.transformer import Transformer
+from stages.profile import Profile, profiling
 from stages.records import Weights
 from stages.tools.run import tools_of_run
 from stages.train.stop import stop_in
@@ -61,6 +65,7 @@ class Execution:
         self._run: Run | None = None
         self._commits: ProgramCommits | None = None
         self._lag = LoopLag()
+        self._profile: Profile | None = None
 
     async def run(self, plans: Prepared) -> Mapping[str, Any]:
         """Run all phases that are left, or up to one that is suspended; gives the summary. Raises what ``execute`` does."""
@@ -150,7 +155,12 @@ class Execution:
                 self._folder, self._options, self._start, self.progress, self._not_written, self._settings()
             )  # fmt: skip
             stack.enter_context(commits)
-            await self._open(stack, recorder)
+            stack.enter_context(recording(recorder))
+            stack.enter_context(Compilations(recorder))
+            self._profile = profile_of(self._options.profile, self._program, self._folder.path, self._start)
+            stack.enter_context(profiling(self._profile))
+            await stack.enter_async_context(counted_memory(recorder))
+            await self._open(stack)
             self._summary["versions"] = self._versions
             for phase, plan in plans[self._number :]:
                 status = await self._phase(phase, plan, recorder, commits)
@@ -162,10 +172,9 @@ class Execution:
                 await commits.between(self._trained, same=phase.training is None)
         return "completed"
 
-    async def _open(self, stack: contextlib.AsyncExitStack, recorder: PerfettoWriter) -> None:
+    async def _open(self, stack: contextlib.AsyncExitStack) -> None:
         parts, progress = self._program.parts, self._start.progress
         if parts is not None:
-            parts.trace.attach(recorder)
             with self._view.opening("compiling the engine"):
                 await stack.enter_async_context(parts.engine)
             if progress is not None and progress.engine_version:
@@ -182,6 +191,8 @@ class Execution:
         run = Run(plan, recorder=recorder, watchers=watchers, lag=lag, tally=self._folder.outcomes, saving=saving)
         self._folder.begin(phase.name)
         await phase.prepare()
+        if self._profile is not None:
+            self._profile.armed = phase is profiled_phase(self._program)
         self._run = run
         after = self._start.progress.step if saving is not None and saving.resume and self._start.progress else 0
         try:

@@ -295,6 +295,8 @@ class RunFolder:
             "version": int(episode.versions.max(initial=-1)),
             "num_sampled": episode.num_sampled,
             "seconds": episode.seconds,
+            "timings": episode.timings,
+            "turns": episode.turns,
             "messages": episode.messages,
         }
         with self._on_disk():

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from graphs.runs.profiled import steps_of
+
 
 @dataclass(frozen=True)
 class SavingOptions:
@@ -18,6 +20,9 @@ class SavingOptions:
     """Keep the whole journal, for headrace replay: every episode, and what each step took."""
     grace_s: float = 20.0
     """Seconds from SIGTERM to the end: half of them for what is under way, the rest for the commit."""
+    profile: str | None = None
+    """Steps of the trainer to take a profile of with JAX's profiler, such as 10:12, into the folder profile of the run; None
+    takes none. It slows these steps down."""
     accept: tuple[str, ...] = ()
     """Settings that differ from those the run was saved with, and would be refused, such as rl.group-size."""
 
@@ -31,9 +36,11 @@ class SavingOptions:
         for name, value, least in bounds:
             if value is not None and value < least:
                 raise ValueError(f"expected at least {least}, got {value}, in --options.{name}; raise it")
+        if self.profile is not None:
+            steps_of(self.profile)
 
     def kept(self) -> dict[str, Any]:
-        """Those that are kept with a run; what is accepted is of one start of it."""
+        """Those that are kept with a run; what is accepted or profiled is of one start of it."""
         return {"checkpoint_every": self.checkpoint_every, "keep": self.keep, "record": self.record, "grace_s": self.grace_s}
 
 
