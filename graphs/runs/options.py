@@ -18,6 +18,8 @@ class SavingOptions:
     """Keep the whole journal, for headrace replay: every episode, and what each step took."""
     grace_s: float = 20.0
     """Seconds from SIGTERM to the end: half of them for what is under way, the rest for the commit."""
+    samples: int = 2
+    """Episodes of each step that are kept token by token, for the report; 0 for none."""
     accept: tuple[str, ...] = ()
     """Settings that differ from those the run was saved with, and would be refused, such as rl.group-size."""
 
@@ -27,14 +29,20 @@ class SavingOptions:
         Raises:
             ValueError: naming it.
         """
-        bounds = (("checkpoint-every", self.checkpoint_every, 1), ("keep", self.keep, 1), ("grace-s", self.grace_s, 0))
+        bounds = (
+            ("checkpoint-every", self.checkpoint_every, 1), ("keep", self.keep, 1), ("grace-s", self.grace_s, 0),
+            ("samples", self.samples, 0),
+        )  # fmt: skip
         for name, value, least in bounds:
             if value is not None and value < least:
                 raise ValueError(f"expected at least {least}, got {value}, in --options.{name}; raise it")
 
     def kept(self) -> dict[str, Any]:
         """Those that are kept with a run; what is accepted is of one start of it."""
-        return {"checkpoint_every": self.checkpoint_every, "keep": self.keep, "record": self.record, "grace_s": self.grace_s}
+        return {
+            "checkpoint_every": self.checkpoint_every, "keep": self.keep, "record": self.record, "grace_s": self.grace_s,
+            "samples": self.samples,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
