@@ -18,6 +18,7 @@ from flow import Plan, Run
 from flow.saving import CannotResume
 from flow.trace import LoopLag, PerfettoWriter, recording, trace_file
 from graphs.program import Phase, Program
+from graphs.report.page import write_report
 from graphs.runs.changes import HASHED, of_versions, stopping
 from graphs.runs.commits import ProgramCommits, load_begun
 from graphs.runs.device_memory import counted_memory
@@ -144,6 +145,17 @@ class Execution:
             if "error" not in summary:
                 raise
             raise OSError(f"{summary['error']}; and the summary could not be written: {error}") from error
+        self._report()
+
+    def _report(self) -> None:
+        """Write the report. What it is made of is on disk, so nothing is lost where that fails: it may be written again."""
+        try:
+            self._folder.finish()
+            write_report(self._folder.path)
+        except Exception as error:
+            self._view.say(
+                f"warning: the report could not be written: {error!r}; headrace report {self._folder.path} tries again"
+            )
 
     # --- phases ---
 
@@ -175,6 +187,7 @@ class Execution:
     async def _open(self, stack: contextlib.AsyncExitStack) -> None:
         parts, progress = self._program.parts, self._start.progress
         if parts is not None:
+            self._folder.sample(parts.samples, self._options.samples, parts.chat.decode)
             with self._view.opening("compiling the engine"):
                 await stack.enter_async_context(parts.engine)
             if progress is not None and progress.engine_version:
@@ -189,7 +202,7 @@ class Execution:
         lag = self._lag = LoopLag()
         watchers = (self._folder, self._view)
         run = Run(plan, recorder=recorder, watchers=watchers, lag=lag, tally=self._folder.outcomes, saving=saving)
-        self._folder.begin(phase.name)
+        self._folder.begin(phase.name, phase.total)
         await phase.prepare()
         if self._profile is not None:
             self._profile.armed = phase is profiled_phase(self._program)

@@ -23,6 +23,8 @@ class SavingOptions:
     profile: str | None = None
     """Steps of the trainer to take a profile of with JAX's profiler, such as 10:12, into the folder profile of the run; None
     takes none. It slows these steps down."""
+    samples: int = 2
+    """Episodes of each step that are kept token by token, for the report; 0 for none."""
     accept: tuple[str, ...] = ()
     """Settings that differ from those the run was saved with, and would be refused, such as rl.group-size."""
 
@@ -32,7 +34,10 @@ class SavingOptions:
         Raises:
             ValueError: naming it.
         """
-        bounds = (("checkpoint-every", self.checkpoint_every, 1), ("keep", self.keep, 1), ("grace-s", self.grace_s, 0))
+        bounds = (
+            ("checkpoint-every", self.checkpoint_every, 1), ("keep", self.keep, 1), ("grace-s", self.grace_s, 0),
+            ("samples", self.samples, 0),
+        )  # fmt: skip
         for name, value, least in bounds:
             if value is not None and value < least:
                 raise ValueError(f"expected at least {least}, got {value}, in --options.{name}; raise it")
@@ -41,7 +46,10 @@ class SavingOptions:
 
     def kept(self) -> dict[str, Any]:
         """Those that are kept with a run; what is accepted or profiled is of one start of it."""
-        return {"checkpoint_every": self.checkpoint_every, "keep": self.keep, "record": self.record, "grace_s": self.grace_s}
+        return {
+            "checkpoint_every": self.checkpoint_every, "keep": self.keep, "record": self.record, "grace_s": self.grace_s,
+            "samples": self.samples,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from graphs.program import Program
 from graphs.rl_config import RlConfig
 from graphs.runs.execute import execute, prepare
 from graphs.runs.folder import RunFolder
+from graphs.runs.options import SavingOptions
 from graphs.runs.view import View
 from graphs.sft import SftConfig
 from stages.agents.sampling import SamplingConfig
@@ -46,9 +47,10 @@ def tiny_config(**changes: Any) -> CalculatorConfig:
     return base.model_copy(update=changes)
 
 
-def run_program(program: Program, folder: Path) -> Mapping[str, Any]:
+def run_program(program: Program, folder: Path, **options: Any) -> Mapping[str, Any]:
     run_folder = RunFolder(folder)
-    return asyncio.run(execute(program, prepare(program, run_folder), run_folder, View(Console(quiet=True))))
+    plans, view = prepare(program, run_folder), View(Console(quiet=True))
+    return asyncio.run(execute(program, plans, run_folder, view, options=SavingOptions(**options)))
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +59,7 @@ def config() -> Callable[..., CalculatorConfig]:
 
 
 @pytest.fixture(scope="session")
-def run() -> Callable[[Program, Path], Mapping[str, Any]]:
+def run() -> Callable[..., Mapping[str, Any]]:
     return run_program
 
 
@@ -67,6 +69,24 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "finished"
     run_program(calculator(tiny_config()), folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def penalised(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of one whose rewards tell long episodes from short ones, so that an untrained policy has something to learn."""
+    folder = tmp_path_factory.mktemp("runs") / "penalised"
+    run_program(calculator(penalising()), folder)
+    return folder
+
+
+def penalising() -> CalculatorConfig:
+    config = tiny_config()
+    return config.model_copy(update={"rl": config.rl.model_copy(update={"overlong_buffer": config.rl.max_sampled})})
+
+
+@pytest.fixture(scope="session")
+def penalised_config() -> CalculatorConfig:
+    return penalising()
 
 
 @pytest.fixture(scope="session")
