@@ -21,6 +21,7 @@ from graphs.runs.options import SavingOptions
 from graphs.runs.progress import BEGINNING, Start
 from graphs.runs.resuming import check_program, check_saves, check_unchanged, find_start, summed_up, with_changes
 from graphs.runs.saved import saved_config
+from graphs.runs.telling import rules_of
 from graphs.runs.view import View
 
 _SCORES = (("heldout_before", "before"), ("heldout_after", "after"), ("heldout", "now"))
@@ -98,6 +99,7 @@ def executed(program: Program, folder: RunFolder, options: SavingOptions) -> Wor
 
 
 def _work(program: Program, plans: Prepared, folder: RunFolder, options: SavingOptions, start: Start) -> Work:
+    rules_of(program, options)
     warn(program, plans)
 
     def work() -> None:
