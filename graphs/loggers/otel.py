@@ -9,7 +9,10 @@ steps, evaluations and episodes. What goes on in a stage is in the run's own tra
 """
 
 import datetime
+import math
 import os
+import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
@@ -41,12 +44,18 @@ class Otel:
         self._gauges: dict[str, Any] = {}
 
     def row(self, row: Mapping[str, Any]) -> None:
-        """Set a gauge to each number; a step or an evaluation is a span too, which ends when its row was written."""
+        """Set a gauge to each number; a step or an evaluation is a span too, which ends when its row was written.
+
+        A gauge holds no number that is not finite: such a one is an event of the phase.
+        """
         kind, end = kind_of(row), _ns(row["time"])
         name = kind or row["stage"]
         place = {"headrace.phase": row["phase"], "headrace.stage": row["stage"]}
         for metric, value in numbers(row):
-            self._gauge(name, metric).set(value, place)
+            if math.isfinite(value):
+                self._gauge(name, metric).set(value, place)
+            else:
+                self._phase(row["phase"], end).add_event("not finite", {f"headrace.{name}.{metric}": str(value), **place}, end)
         if kind == "alert":
             self._phase(row["phase"], end).add_event("alert", {n: str(row[n]) for n in ("alert", "state", "value")}, end)
         elif kind in _LENGTHS and row.get(_LENGTHS[kind]) is not None:
@@ -68,7 +77,7 @@ class Otel:
             provider.shutdown()
 
     def _gauge(self, kind: str, metric: str) -> Any:
-        name = f"headrace.{kind}.{metric}".replace("/", ".").replace("@", "_at_")
+        name = re.sub(r"[^-_.a-zA-Z0-9]", "_", f"headrace.{kind}.{metric}".replace("/", "."))[:255]
         if name not in self._gauges:
             known = find(metric)
             self._gauges[name] = self._meter.create_gauge(
@@ -102,11 +111,11 @@ def open_otel(told: Told) -> Otel:
     return Otel(told, modules["metrics"].MeterProvider(resource=resource, metric_readers=readers), traces)
 
 
-def _exporters(signal: str, console: Callable[[], Any]) -> Sequence[Any]:
+def _exporters(signal: str, console: Callable[..., Any]) -> Sequence[Any]:
     """The exporter that the environment names, none or one."""
     name = os.environ.get(f"OTEL_{signal}_EXPORTER", "otlp")
     if name in ("none", "console"):
-        return [console()] if name == "console" else []
+        return [console(out=sys.stdout)] if name == "console" else []
     wanted = "otlp_proto_http" if name == "otlp" else name
     found = list(entry_points(group=f"opentelemetry_{signal.lower()}_exporter", name=wanted))
     if not found:

@@ -6,6 +6,7 @@ comes again since the run goes on from a commit before it, is not logged twice.
 """
 
 import os
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,8 +58,9 @@ def open_wandb(told: Told) -> Wandb:
     there = told.folder / "wandb" / _ID
     if not there.exists():
         there.parent.mkdir(exist_ok=True)
-        there.write_text(wandb.util.generate_id())
-    mode = None if "WANDB_MODE" in os.environ or wandb.api.api_key else "offline"  # it would ask for a key, on the console
+        there.write_text(secrets.token_hex(8))
+    # Without a key it would ask for one, on the console.
+    mode = None if "WANDB_MODE" in os.environ or wandb.login(prompt=False, verify=False) else "offline"
     run = wandb.init(
         id=there.read_text().strip(),
         name=told.name,

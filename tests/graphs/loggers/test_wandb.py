@@ -1,8 +1,9 @@
-"""Weights & Biases in offline mode: its own files, read back by its own reader."""
+"""Weights & Biases in offline mode: its own files, read back."""
 
 import json
 import math
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,30 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv(f"WANDB_{name}_DIR", str(tmp_path / "own"))
 
 
+def records(content: bytes) -> Iterator[bytes]:
+    """Records of a file in LevelDB's log format, as W&B writes it: 7 bytes, then blocks of 32 KiB of parts of records."""
+    whole, at = b"", 7
+    while at < len(content):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        _, size, kind = struct.unpack("<IHB", content[at : at + 7])
+        whole += content[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):  # a whole one, or the last part
+            yield whole
+            whole = b""
+
+
 def histories(folder: Path) -> list[tuple[str, list[dict[str, Any]]]]:
     """Id and logged rows of each file of a run, in the order of the files."""
     from wandb.proto import wandb_internal_pb2
-    from wandb.sdk.internal.datastore import DataStore
 
     found = []
     for file in sorted(folder.glob("wandb/offline-run-*/*.wandb"), key=lambda path: path.stat().st_mtime):
-        store, rows, name = DataStore(), [], ""
-        store.open_for_scan(str(file))
-        while (content := store.scan_data()) is not None:
+        rows, name = [], ""
+        for content in records(file.read_bytes()):
             record = wandb_internal_pb2.Record()
             record.ParseFromString(content)
             name = record.run.run_id or name
