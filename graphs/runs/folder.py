@@ -1,6 +1,7 @@
 """The folder of a run: metrics, transcripts, trace, commits and the summary. Watches the graphs and writes what they tell.
 
 ``metrics.jsonl``: a row for each report of a stage; that of a step says what became of the tasks of each source too.
+Rows of health and of alerts.
 ``episodes.jsonl``: transcripts, up to a bound.
 ``samples.jsonl``: a few whole episodes of each step, token by token, up to a bound.
 ``attempts.jsonl``: a row for each time the run was started. Rows of the other files carry the number of theirs, ``attempt``.
@@ -31,6 +32,7 @@ from stages.train.samples import Samples
 
 HELDOUT = "heldout"
 """What the names of nodes begin with whose episodes are not those of the phase: nothing of them is trained."""
+Listener = Callable[[Mapping[str, Any]], None]
 ATTEMPTS, METRICS, TRANSCRIPTS, SAMPLES = "attempts.jsonl", "metrics.jsonl", "episodes.jsonl", "samples.jsonl"
 SUMMARY = "summary.json"
 _OF_ROWS = (METRICS, TRANSCRIPTS, SAMPLES)
@@ -107,6 +109,7 @@ class RunFolder:
 
     Attributes:
         attempt: number of this start of the run, from 0; known once it is open.
+        phase: that reports are of; empty before the first.
 
     Raises:
         FileExistsError: another run is there.
@@ -116,7 +119,8 @@ class RunFolder:
     def __init__(self, path: Path, max_transcript_bytes: int = 20_000_000, *, resume: bool = False) -> None:
         self.path, self.attempt = path.absolute(), 0
         self._most, self._resume = max_transcript_bytes, resume
-        self._phase = ""
+        self.phase = ""
+        self._listeners: list[Listener] = []
         self.steps = Steps()
         self.episodes: Counter[str] = Counter()
         self.num_sampled = 0
@@ -154,11 +158,11 @@ class RunFolder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         with self._on_disk(), self._stack:
-            self._write_step({})
+            self.complete()
 
     def finish(self) -> None:
         """Write what was held back: nothing more is told."""
-        self._write_step({})
+        self.complete()
         self.sizes()
 
     def close(self) -> None:
@@ -189,8 +193,8 @@ class RunFolder:
 
     def begin(self, phase: str, total: int | None = None) -> None:
         """Reports are of this phase from now on, which has so many steps, if that is known; counts start again."""
-        self._write_step({})
-        self._phase, self.steps = phase, Steps()
+        self.complete()
+        self.phase, self.steps = phase, Steps()
         if self._sampled is not None:
             self._sampled.begin(phase, total)
         self.episodes.clear()
@@ -276,6 +280,18 @@ class RunFolder:
         if "skipped" not in row or self.outcomes.empty:
             self._write_step({})
 
+    def tell(self, stage: str, row: Mapping[str, Any]) -> None:
+        """Write a row that tells of the run beside its stages."""
+        self._write_row(stage, row)
+
+    def complete(self) -> None:
+        """Write the row of the last step, of which no more is to be told."""
+        self._write_step({})
+
+    def listen(self, listener: Listener) -> None:
+        """Have somebody hear of every row that is written, whole and with its place. It must be quick, and not raise."""
+        self._listeners.append(listener)
+
     def write(self, name: str, content: Mapping[str, Any]) -> Path:
         """Write a JSON file, whole or not at all."""
         path = self.path / name
@@ -296,10 +312,12 @@ class RunFolder:
                     self._samples.flush()
 
     def _write_row(self, node: str, row: Mapping[str, Any]) -> None:
-        place = {"time": _now(), "attempt": self.attempt, "phase": self._phase, "stage": node}
+        whole = {"time": _now(), "attempt": self.attempt, "phase": self.phase, "stage": node, **row}
         with self._on_disk():
-            self._metrics.write(encode({**place, **row}) + b"\n")
+            self._metrics.write(encode(whole) + b"\n")
             self._metrics.flush()
+        for listener in self._listeners:
+            listener(whole)
 
     @contextmanager
     def _on_disk(self) -> Generator[None]:
@@ -328,7 +346,7 @@ class RunFolder:
             return
         row = {
             "attempt": self.attempt,
-            "phase": self._phase,
+            "phase": self.phase,
             "task": episode.task.id,
             "birth": episode.birth,
             "member": episode.member,
