@@ -299,7 +299,7 @@ class Trainer:
             self._score(parts, context)
         version = self._step
         for epoch in range(self._config.num_epochs):
-            for number in order(self._config.seed, self._step + 1, epoch, len(parts)):
+            for number in order(self._config.seed or 0, self._step + 1, epoch, len(parts)):
                 for rows in parts[number].rows:
                     self._take_gradient(rows, version, context)
                 self._update(number, parts[number], version, context)
