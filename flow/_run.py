@@ -375,6 +375,8 @@ class Run:
         self._staff.replaces = False
         cancelled = await self._closing.end_workers(dict(self._staff.tasks), self._staff.executors)
         self._staff.close()
+        if self.scribe is not None:
+            self.scribe.close()
         return cancelled
 
     def _maybe_over(self) -> None:
