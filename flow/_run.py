@@ -269,7 +269,7 @@ class Run:
         if self._began is None:
             return summarise(self.state, status, 0.0, self._closing.left)
         now = asyncio.get_running_loop().time() if self._ended is None else self._ended
-        return summarise(self.state, status, now - self._began, self._closing.left)
+        return summarise(self.state, status, now - self._began, self._closing.left, [hands.lane for hands in self._staff.hands])
 
     # --- what workers need of the run ---
 

@@ -1,7 +1,7 @@
 """What the graphs of one program share: the policy, its conversation format, the agent, its world, and the tasks."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flax import nnx
 from jax.sharding import Mesh
@@ -17,6 +17,7 @@ from stages.rewards.functions import Function
 from stages.rewards.stage import Rewards
 from stages.rollout.engine import Engine
 from stages.text.chat import Chat, ToolSpec
+from stages.train.samples import Samples
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Parts:
         source: where a pretrained policy comes from; ``None`` for one that is trained from scratch.
         reference_mesh: devices of a reference and of a teacher; ``None`` for those of the model.
         teacher: what a policy may be distilled from; ``None`` without.
+        samples: episodes that trainers choose to be looked at, once a run asks for some.
     """
 
     model: Transformer
@@ -54,6 +56,7 @@ class Parts:
     source: ModelSource | None = None
     reference_mesh: Mesh | None = None
     teacher: Teacher | None = None
+    samples: Samples = field(default_factory=Samples)
 
     def rewards(self, **more: tuple[Function, float]) -> Rewards:
         """The reward stage.

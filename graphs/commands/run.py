@@ -22,6 +22,7 @@ from graphs.runs.profiled import profile_of
 from graphs.runs.progress import BEGINNING, Start
 from graphs.runs.resuming import check_program, check_saves, check_unchanged, find_start, summed_up, with_changes
 from graphs.runs.saved import saved_config
+from graphs.runs.telling import rules_of
 from graphs.runs.view import View
 
 _SCORES = (("heldout_before", "before"), ("heldout_after", "after"), ("heldout", "now"))
@@ -100,6 +101,7 @@ def executed(program: Program, folder: RunFolder, options: SavingOptions) -> Wor
 
 def _work(program: Program, plans: Prepared, folder: RunFolder, options: SavingOptions, start: Start) -> Work:
     try:
+        rules_of(program, options)
         profile_of(options.profile, program, folder.path, start)
     except ValueError:
         folder.close()

@@ -82,15 +82,19 @@ class Learner:
             if made.publish is not None:
                 self._publish = self._compiled("publish", (), made.publish, self.parameters)
 
-    def accumulate(self, rows: Rows, version: int) -> None:
+    def accumulate(self, rows: Rows, version: int) -> jax.Array:
         """Add the gradient of a micro-batch; returns once it is there, so that no more than one is ever in flight.
 
         Args:
             rows: of a compiled shape.
             version: of the parameters, to tell which tokens they sampled; one that no token has tells of none.
+
+        Returns:
+            Float32 [N, L]: log-probabilities of the targets under the parameters, on the device.
         """
         arguments = self.parameters, self.accumulated, self._frozen, self._spread(rows), np.int32(version)
-        self.accumulated = jax.block_until_ready(self._accumulate[rows.ids.shape](*arguments))
+        self.accumulated, logprobs = jax.block_until_ready(self._accumulate[rows.ids.shape](*arguments))
+        return logprobs
 
     def logprobs(self, rows: Rows) -> np.ndarray:
         """float32 [N, L]: log-probabilities of the tokens of a micro-batch under the parameters as they are."""

@@ -50,6 +50,7 @@ from stages.train.minibatches import Minibatch, of_step, order
 from stages.train.norms import bound, known, no_norms, window, with_norm
 from stages.train.optimizer import learning_rate
 from stages.train.programs import scores_first
+from stages.train.samples import Samples
 
 NO_VERSION = -2
 """That no token has: after the first update of a step no token was sampled by the parameters as they are."""
@@ -88,6 +89,7 @@ class Trainer:
         temperature: what the episodes are sampled at, so that both sides score one distribution; 0 (greedy) stands for 1.
         whiten: make the advantages of a step have mean 0 and deviation 1 over its tokens, see ``whitening.py``.
         follow: how the reference that is published with the weights follows them; ``None`` publishes none.
+        samples: chooses episodes to be looked at, and is told what there is to know of them; ``None`` for none.
         clock: seconds, for the times of a step.
 
     Attributes:
@@ -107,6 +109,7 @@ class Trainer:
         temperature: float = 1.0,
         whiten: bool = False,
         follow: FollowConfig | None = None,
+        samples: Samples | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._model = model
@@ -116,6 +119,7 @@ class Trainer:
         self._whiten = whiten
         self._bad_steps = bad_steps
         self._follow = follow
+        self._samples = samples or Samples()
         self._clock = clock
         self._schedule = learning_rate(config)
         self._held = config.max_updates > 1 or whiten
@@ -225,6 +229,7 @@ class Trainer:
         """
         self._meter.add(batch, context.lag)
         self._arrived.batches.append(batch)
+        self._samples.add(batch)
         if not self._held:
             self._stream(self._filler.add(batch.units), context)
 
@@ -251,6 +256,7 @@ class Trainer:
                 masters, _ = parted(self._model, self._learner.parameters)
                 self._following.advance(self._step + 1, self.weights.parameters, masters)
         self._step += 1
+        self._samples.finish(self._step)
         if self._profile is not None:
             self._profile.step_ends(self._step)
         self._begin()
@@ -293,7 +299,7 @@ class Trainer:
             self._score(parts, context)
         version = self._step
         for epoch in range(self._config.num_epochs):
-            for number in order(self._config.seed, self._step + 1, epoch, len(parts)):
+            for number in order(self._config.seed or 0, self._step + 1, epoch, len(parts)):
                 for rows in parts[number].rows:
                     self._take_gradient(rows, version, context)
                 self._update(number, parts[number], version, context)
@@ -316,7 +322,8 @@ class Trainer:
     def _take_gradient(self, rows: Rows, version: int, context: Context) -> None:
         begun = self._clock()
         with self._doing("gradient", context, targets=int(rows.mask.sum()), shape="x".join(map(str, rows.ids.shape))):
-            self._learner.accumulate(rows, version)
+            logprobs = self._learner.accumulate(rows, version)
+        self._samples.scored(rows, logprobs)
         self._meter.gradient_s += self._clock() - begun
         self._meter.num_microbatches += 1
         self._meter.num_places += rows.segments.size
