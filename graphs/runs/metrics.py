@@ -117,6 +117,8 @@ _TABLES: Mapping[Row, Sequence[tuple[str, str, str]]] = {
         ("gradient_tokens_per_second", "tokens/s", "tokens over the time that gradients took"),
         ("compilations", "programs", "compiled when the trainer opened; it does not grow"),
         ("temporary_bytes", "bytes", "most that a program of the step works in"),
+        ("device_bytes", "bytes", "in use at the end of the step on the fullest of the trainer's devices, where it tells"),
+        ("device_peak_bytes", "bytes", "most that was ever in use on one of them, the same"),
         ("drawn/{source}", "tasks", "drawn of a source since the row before"),
         ("trained/{source}", "tasks", "trained, the same"),
         ("silent/{source}", "tasks", "in a step and nothing of them to train, the same"),

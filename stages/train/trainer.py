@@ -26,7 +26,7 @@ from stages.batches.rows import RowFiller, Rows
 from stages.cancellation import to_the_end
 from stages.checkpoint.store import PARAMETERS, load_arrays, save_arrays
 from stages.losses.tokens import Loss
-from stages.memory_in_use import device_bytes, device_peak_bytes, host_bytes
+from stages.memory_in_use import device_bytes, device_peak_bytes
 from stages.models.critic import ActorCritic, parted, together
 from stages.models.mesh import mesh_of, shares_of_rows
 from stages.profile import Profile, current_profile
@@ -375,7 +375,6 @@ class Trainer:
             "temporary_bytes": self._learner.temporary_bytes,
             "device_bytes": device_bytes(self._learner.devices),
             "device_peak_bytes": device_peak_bytes(self._learner.devices),
-            "host_bytes": host_bytes(),
         }
         row["warning"] = warning(row, self._config.no_signal_warning)
         return row
