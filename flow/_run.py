@@ -162,7 +162,7 @@ class Run:
     async def _execute(self) -> Summary:
         try:
             async with AsyncExitStack() as stack:
-                stack.enter_context(recording(self._recorder))
+                stack.enter_context(recording(None if self.scribe is None else self.scribe.recorder))
                 await self._open(stack)
                 await self._work()
                 self._bound_stages()

@@ -122,5 +122,5 @@ class ChildDesk:
         self._say(Row(dict(row)))
 
 
-def _unseen(name: str, args: Mapping[str, Any]) -> AbstractContextManager[None]:
+def _unseen(name: str, args: Mapping[str, Any], flows: Sequence[int]) -> AbstractContextManager[None]:
     return UNSEEN
