@@ -32,6 +32,8 @@ class Desk:
     report: Callable[[Mapping[str, Any]], None]
     remote: Callable[[Mark], None] = lambda mark: None
     """Where goes what the stage showed in a process."""
+    spent: Callable[[str, float, float, Mapping[str, Any]], None] = lambda name, began_s, ended_s, args: None
+    """Where spans go that are over."""
 
 
 class Context(msgspec.Struct, eq=False):
@@ -113,6 +115,17 @@ class Context(msgspec.Struct, eq=False):
     def span(self, name: str, **args: Any) -> AbstractContextManager[None]:
         """A slice in the trace, inside that of this attempt, as ``flow.span`` opens. Free when nobody listens."""
         return self._desk.span(name, args)
+
+    def spent(self, name: str, began_s: float, ended_s: float, **args: Any) -> None:
+        """A slice of something that is over, as what a server told of a request, inside the slice that is open now.
+
+        Args:
+            name: as for ``span``.
+            began_s: loop time; nothing else was recorded of this attempt since then, or of the task that calls.
+            ended_s: loop time, not after now.
+            args: details.
+        """
+        self._desk.spent(name, began_s, ended_s, args)
 
     def report(self, row: Mapping[str, Any]) -> None:
         """Hand one row of metrics to whoever watches the run. Values: numbers, strings, or None for not measured."""

@@ -103,6 +103,13 @@ class Inside:
         """See ``flow.count``."""
         self._stands(self._clock(), name, value, unit)
 
+    def spent(self, name: str, began_s: float, ended_s: float, args: Mapping[str, Any]) -> None:
+        """See ``Context.spent``."""
+        if self._recorder is not None:
+            strand = self.strand()
+            self._opens(strand, began_s, Opens(name, args or None))
+            self._closes(strand, ended_s)
+
     def remote(self, mark: Mark) -> None:
         """Show what a stage showed in a process."""
         strand: Hashable = self._task if mark.task == 0 else mark.task
