@@ -351,7 +351,6 @@ class Run:
             self._staff.assist(end_longest(self._staff.crews), "the deadline of all attempts")
         hears = [watch.late]
         if self.scribe is not None:
-            self.scribe.resume(self.state)
             counters = Counters(self.state, [hands.lane for hands in self._staff.hands], self.scribe)
             hears.append(counters.late)
             self._staff.assist(counters.write(), "the counters")
