@@ -201,6 +201,7 @@ _TABLES: Mapping[Row, Sequence[tuple[str, str, str]]] = {
         ("lag_max", "versions", "of all groups"),
         ("max_lag", "versions", "what it was bounded by"),
         ("ledger_balanced", "yes or no", "whether every item is accounted for"),
+        ("leftovers.{place}", "items", "not at their end when it ended, by where they are"),
         ("loop_lag_max_ms", "ms", "longest that the event loop was held up"),
         ("loop_lag_p99_ms", "ms", "99 % of its timers were no later, of the last start"),
         ("sources.{source}.drawn", "tasks", "drawn of a source"),
