@@ -17,9 +17,9 @@ from rich.text import Text
 from flow import Run, Summary
 from graphs.program import Phase
 from graphs.runs.errors import ERRORS, error_file, last_line
-from graphs.runs.folder import HELDOUT, RunFolder
+from graphs.runs.folder import RunFolder
 from graphs.runs.metrics import ALERTS, HEALTH
-from graphs.runs.progress import steps_done
+from graphs.runs.progress import line_of, steps_done
 from graphs.runs.recent import Recent
 from graphs.runs.screen import Problem, Shown, lines, metrics
 
@@ -127,7 +127,7 @@ class View:
         if "alert" not in row:
             return
         value = row["value"] if isinstance(row["value"], str) else f"{row['value']:.4g}"
-        text = f"{row['alert']}: {row['metric']} of {row['of_stage']} is {value}"
+        text = f"{row['alert']}: {value} in {row['of_stage']}"
         if row["state"] == "raised":
             self._alerts[row["alert"], row["of_stage"]] = text
             self.say(f"  alert: {text}")
@@ -173,16 +173,15 @@ class View:
         assert self._folder is not None
         self._recent.see(self._run.summary())
         nodes, total = self._recent.nodes(), self._phase.total
-        branch = [node for node in nodes if node.name.startswith(HELDOUT)]
-        aside = branch if len(branch) < len(nodes) else []
+        line = line_of(self._run.plan)
         return Shown(
             title=self._phase.title,
             progress=self._progress(),
             share=steps_done(self._run) / total if total else None,
             row=self._row,
             health=self._health,
-            nodes=[node for node in nodes if node not in aside],
-            beside=aside,
+            nodes=[node for node in nodes if node.name in line],
+            beside=[node for node in nodes if node.name not in line],
             rewards=tuple(self._rewards),
             heldout=tuple(self._heldout),
             statuses=dict(self._folder.episodes),

@@ -82,7 +82,7 @@ def test_the_bar_of_a_node_is_as_long_as_its_time_whatever_the_rounding() -> Non
         if line.plain.startswith(LINE) and "█" in line.plain and "123k" in line.plain
     ]
     assert len(drawn) == len(LINE)
-    assert len({line.count("█") for line in drawn}) == 1
+    assert len({line.count("█") + line.count("░") for line in drawn}) == 1
 
 
 def test_shares_and_rates_are_of_the_last_seconds() -> None:
