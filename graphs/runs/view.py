@@ -5,9 +5,10 @@ What the screen looks like is in ``screen``.
 
 import asyncio
 import contextlib
+import logging
 import math
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -23,7 +24,7 @@ from graphs.runs.progress import line_of, steps_done
 from graphs.runs.recent import Recent
 from graphs.runs.screen import Problem, Shown, lines, metrics
 
-_REFRESH_S = 0.25
+_REFRESH_S = 0.5
 _LINE_EVERY_S = 5.0
 _EXPECTED = {"surplus", "group closed", "group dropped", "late"}
 """Reasons that say nothing is wrong."""
@@ -83,9 +84,13 @@ class View:
         self._began = self._printed = time.monotonic()
         self.say(f"{phase.title}; goes on after step {after}{_of(phase.total)}" if after else phase.title)
         if not self._console.is_terminal:
-            yield
+            with _logged(self._warn):
+                yield
             return
-        with Live(console=self._console, auto_refresh=False, transient=True, vertical_overflow="crop") as live:
+        with (
+            _logged(self._warn),
+            Live(console=self._console, auto_refresh=False, transient=True, vertical_overflow="crop") as live,
+        ):
             task = asyncio.get_running_loop().create_task(self._refresh(live))
             try:
                 yield
@@ -197,6 +202,31 @@ class View:
         spent, here = time.monotonic() - self._began, done - self._after
         left = f", {_clock(spent / here * (total - done))} left" if total and here > 0 else ""
         return f"{done}{f'/{total}' if total else ''} in {_clock(spent)}{left}"
+
+
+class _Said(logging.Handler):
+    """Hands on what is logged."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hand on a record, of whatever thread."""
+        self._say(record.getMessage())
+
+
+@contextlib.contextmanager
+def _logged(say: Callable[[str], None]) -> Generator[None]:
+    """Say what the engine logs meanwhile: written past the live screen it would leave lines of it behind."""
+    log, handler = logging.getLogger("headrace"), _Said(say)
+    log.addHandler(handler)
+    propagated, log.propagate = log.propagate, False
+    try:
+        yield
+    finally:
+        log.propagate = propagated
+        log.removeHandler(handler)
 
 
 def _keep(points: list[float], value: Any) -> None:
