@@ -49,7 +49,7 @@ def rl(config: RlConfig, parts: Parts, folder: Path | None = None, gate: Gate | 
     pinned = pinned_evaluation(config.heldout, parts, asked.load(parts.engine.load), config.steps, learner)
     weights = graph.latest("weights", Weights, load=pinned.swap)
 
-    prompts = graph.source("prompts", Tasks(parts.train, config.seed, stretches=stretches_of(parts.train)))
+    prompts = graph.source("prompts", Tasks(parts.train, config.seed or 0, stretches=stretches_of(parts.train)))
     members = graph.repeat("members", prompts, n=config.group_size)
     episodes = graph.stage("episodes", episode, workers=config.max_concurrency, needs=pools.episode, reads=weights)
     groups = graph.group("groups", episodes, missing=Retry(config.member_retries, then="drop"))
@@ -71,7 +71,7 @@ def learner_of(config: RlConfig, parts: Parts, asked: Scoring, folder: Path | No
     """The trainer behind its gate. Arguments as those of ``rl``, and the models that are asked."""
     trainer = Trainer(
         asked.model, config.loss, config.trainer, bad_steps_of(folder, config.trainer), temperature=config.sampling.temperature,
-        whiten=config.advantages.whiten, follow=asked.follow,
+        whiten=config.advantages.whiten, follow=asked.follow, samples=parts.samples,
     )  # fmt: skip
     return gated(trainer, gate, parts.model, folder)
 

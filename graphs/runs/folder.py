@@ -3,6 +3,7 @@
 ``metrics.jsonl``: a row for each report of a stage; that of a step says what became of the tasks of each source too.
 Rows of health and of alerts.
 ``episodes.jsonl``: transcripts, up to a bound.
+``samples.jsonl``: a few whole episodes of each step, token by token, up to a bound.
 ``attempts.jsonl``: a row for each time the run was started. Rows of the other files carry the number of theirs, ``attempt``.
 ``superseded.jsonl``: rows that came after the commit which a later attempt went on from.
 ``summary.json``: once, at the end, whatever the end was. Written elsewhere: ``checkpoints``, ``audit.jsonl``, rows of each tool
@@ -16,20 +17,26 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import msgspec
+import numpy as np
 
 from graphs.runs.json_rows import encode
 from graphs.runs.lock import locked
+from graphs.runs.samples import SampleRows
 from graphs.runs.superseded import cut_back
 from stages.outcomes import Outcomes, OutcomesState
 from stages.records import Episode, Group
+from stages.train.samples import Samples
 
 HELDOUT = "heldout"
 """What the names of nodes begin with whose episodes are not those of the phase: nothing of them is trained."""
 Listener = Callable[[Mapping[str, Any]], None]
-ATTEMPTS, METRICS, TRANSCRIPTS = "attempts.jsonl", "metrics.jsonl", "episodes.jsonl"
+ATTEMPTS, METRICS, TRANSCRIPTS, SAMPLES = "attempts.jsonl", "metrics.jsonl", "episodes.jsonl", "samples.jsonl"
+SUMMARY = "summary.json"
+_OF_ROWS = (METRICS, TRANSCRIPTS, SAMPLES)
+"""Files of rows, in the order of ``Sizes``."""
 
 
 class Steps(msgspec.Struct):
@@ -69,6 +76,7 @@ class Sizes(msgspec.Struct, frozen=True):
 
     metrics: int
     transcripts: int
+    samples: int = 0
 
 
 class FolderState(msgspec.Struct, frozen=True):
@@ -96,7 +104,7 @@ class RunFolder:
 
     Args:
         path: where; must not exist, or be empty, unless a run there is to be gone on with.
-        max_transcript_bytes: ``episodes.jsonl`` grows no further than this.
+        max_transcript_bytes: ``episodes.jsonl`` and ``samples.jsonl`` grow no further than this, each.
         resume: whether a run that lies there is gone on with.
 
     Attributes:
@@ -118,6 +126,8 @@ class RunFolder:
         self.num_sampled = 0
         self.outcomes = Outcomes(self._write_step, beside=HELDOUT)
         self._held: tuple[str, Mapping[str, Any]] | None = None
+        self._chosen: Samples | None = None
+        self._sampled: SampleRows | None = None
         self._told = deque[tuple[int, int, int]](maxlen=1024)
         """Failed episodes lately, whose transcripts are written: that of one which a reward fails is not yet."""
         self._stack = ExitStack()
@@ -141,6 +151,7 @@ class RunFolder:
                 stack.enter_context(locked(self.path))
             self._metrics = stack.enter_context((self.path / METRICS).open("ab"))
             self._transcripts = stack.enter_context((self.path / TRANSCRIPTS).open("ab"))
+            self._samples = stack.enter_context((self.path / SAMPLES).open("ab"))
             stack.enter_context(self._stack.pop_all())
             self._stack = stack.pop_all()
         return self
@@ -148,6 +159,11 @@ class RunFolder:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         with self._on_disk(), self._stack:
             self.complete()
+
+    def finish(self) -> None:
+        """Write what was held back: nothing more is told."""
+        self.complete()
+        self.sizes()
 
     def close(self) -> None:
         """Leave a run that was not gone on with after all to others."""
@@ -163,10 +179,24 @@ class RunFolder:
             rows.write((b"\n" if lines and not file.read_bytes().endswith(b"\n") else b"") + row + b"\n")
         return self.attempt
 
-    def begin(self, phase: str) -> None:
-        """Reports are of this phase from now on; counts start again."""
+    def sample(self, chosen: Samples, wanted: int, decode: Callable[[np.ndarray], str]) -> None:
+        """Write so many episodes of each step token by token from now on.
+
+        Args:
+            chosen: by the trainer; is offered the groups that it gets.
+            wanted: of each step; 0 for none.
+            decode: any ids as text.
+        """
+        self._sampled = SampleRows(decode, self.attempt, self._most, self._samples.tell())
+        self._chosen = chosen
+        chosen.attach(wanted, self._sampled.take)
+
+    def begin(self, phase: str, total: int | None = None) -> None:
+        """Reports are of this phase from now on, which has so many steps, if that is known; counts start again."""
         self.complete()
         self.phase, self.steps = phase, Steps()
+        if self._sampled is not None:
+            self._sampled.begin(phase, total)
         self.episodes.clear()
         self.outcomes.clear()
         self._told.clear()
@@ -177,17 +207,21 @@ class RunFolder:
     def sizes(self) -> Sizes:
         """Bytes of the files as they are; all that was told is in them."""
         with self._on_disk():
-            self._metrics.flush()
-            self._transcripts.flush()
-        return Sizes(self._metrics.tell(), self._transcripts.tell())
+            for file in self._files:
+                file.flush()
+        return Sizes(*(file.tell() for file in self._files))
 
     def cut_back(self, sizes: Sizes) -> int:
         """Go back to what the files held; what came after is moved aside. Gives bytes that are missing, see ``superseded``."""
-        self._metrics.flush()
-        self._transcripts.flush()
-        missing = cut_back(self.path / METRICS, sizes.metrics) + cut_back(self.path / TRANSCRIPTS, sizes.transcripts)
-        for file in (self._metrics, self._transcripts):
+        for file in self._files:
+            file.flush()
+        missing = sum(
+            cut_back(self.path / name, size) for name, size in zip(_OF_ROWS, msgspec.structs.astuple(sizes), strict=True)
+        )
+        for file in self._files:
             file.seek(0, os.SEEK_END)
+        if self._sampled is not None:
+            self._sampled.size = self._samples.tell()
         return missing
 
     def state(self) -> FolderState:
@@ -221,6 +255,9 @@ class RunFolder:
                 if value.status.failed:
                     self._told.append(_key(value))
                     self._transcribe(value)
+            elif isinstance(value, Group) and value.advantages is not None:
+                if self._chosen is not None:
+                    self._chosen.offer(value)
             elif isinstance(value, Group) and node == "rewards":
                 for episode in value.episodes:
                     if not episode.status.failed or _key(episode) not in self._told:  # a reward may have failed it
@@ -269,6 +306,10 @@ class RunFolder:
             (node, row), self._held = self._held, None
             self.steps.add(row)
             self._write_row(node, {**row, **counts})
+            if self._sampled is not None and "skipped" in row and (lines := self._sampled.of_step(row["step"])):
+                with self._on_disk():
+                    self._samples.write(lines)
+                    self._samples.flush()
 
     def _write_row(self, node: str, row: Mapping[str, Any]) -> None:
         whole = {"time": _now(), "attempt": self.attempt, "phase": self.phase, "stage": node, **row}
@@ -288,6 +329,11 @@ class RunFolder:
                 raise
             got = f"expected a disk that takes the rows of a run, got '{error.strerror}'; free some of it, then go on"
             raise OSError(error.errno, got, str(self.path)) from error
+
+    @property
+    def _files(self) -> Sequence[BinaryIO]:
+        """Of rows; in the order of ``Sizes``."""
+        return self._metrics, self._transcripts, self._samples
 
     def _taken(self) -> FileExistsError:
         return FileExistsError(
@@ -313,6 +359,8 @@ class RunFolder:
             "version": int(episode.versions.max(initial=-1)),
             "num_sampled": episode.num_sampled,
             "seconds": episode.seconds,
+            "timings": episode.timings,
+            "turns": episode.turns,
             "messages": episode.messages,
         }
         with self._on_disk():

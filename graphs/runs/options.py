@@ -7,6 +7,7 @@ from typing import Any, Literal
 from graphs.alerts.hooks import check_hooks
 from graphs.alerts.rules import DEFAULTS, Rule, read_rules
 from graphs.loggers.chosen import LoggerName, check_loggers
+from graphs.runs.profiled import steps_of
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,11 @@ class SavingOptions:
     """Keep the whole journal, for headrace replay: every episode, and what each step took."""
     grace_s: float = 20.0
     """Seconds from SIGTERM to the end: half of them for what is under way, the rest for the commit."""
+    profile: str | None = None
+    """Steps of the trainer to take a profile of with JAX's profiler, such as 10:12, into the folder profile of the run; None
+    takes none. It slows these steps down."""
+    samples: int = 2
+    """Episodes of each step that are kept token by token, for the report; 0 for none."""
     health_s: float = 10.0
     """Seconds from one row of health in metrics.jsonl to the next: rates, groups that wait, memory, lag of the loop."""
     alerts: tuple[str, ...] | None = None
@@ -44,11 +50,13 @@ class SavingOptions:
         """
         bounds = (
             ("checkpoint-every", self.checkpoint_every, 1), ("keep", self.keep, 1), ("grace-s", self.grace_s, 0),
-            ("health-s", self.health_s, 0.05),
+            ("samples", self.samples, 0), ("health-s", self.health_s, 0.05),
         )  # fmt: skip
         for name, value, least in bounds:
             if value is not None and value < least:
                 raise ValueError(f"expected at least {least}, got {value}, in --options.{name}; raise it")
+        if self.profile is not None:
+            steps_of(self.profile)
         check_hooks(self.alert_command, self.alert_webhook)
         check_loggers(self.loggers)
 
@@ -64,8 +72,8 @@ class SavingOptions:
         return read_rules(DEFAULTS if self.alerts is None else self.alerts, own=own)
 
     def kept(self) -> dict[str, Any]:
-        """Those that are kept with a run; what is accepted is of one start of it."""
-        left_out = ("accept", "alert_webhook")
+        """Those that are kept with a run; what is accepted or profiled is of one start of it."""
+        left_out = ("accept", "profile", "alert_webhook")
         return {field.name: getattr(self, field.name) for field in fields(SavingOptions) if field.name not in left_out}
 
 

@@ -18,6 +18,7 @@ from graphs.runs.execute import execute, prepare
 from graphs.runs.folder import RunFolder
 from graphs.runs.json_rows import decode
 from graphs.runs.metrics import find, kind_of
+from graphs.runs.options import SavingOptions
 from graphs.runs.view import View
 from graphs.sft import SftConfig
 from stages.agents.sampling import SamplingConfig
@@ -50,10 +51,11 @@ def tiny_config(**changes: Any) -> CalculatorConfig:
     return base.model_copy(update=changes)
 
 
-def run_program(program: Program, folder: Path) -> Mapping[str, Any]:
+def run_program(program: Program, folder: Path, **options: Any) -> Mapping[str, Any]:
     """Run one, of whatever kind, and see that what it reports is in the list of metrics."""
     run_folder = RunFolder(folder)
-    summary = asyncio.run(execute(program, prepare(program, run_folder), run_folder, View(Console(quiet=True))))
+    plans, view = prepare(program, run_folder), View(Console(quiet=True))
+    summary = asyncio.run(execute(program, plans, run_folder, view, options=SavingOptions(**options)))
     assert unlisted(folder) == [], "in graphs/runs/metrics.py"
     return summary
 
@@ -90,7 +92,7 @@ def config() -> Callable[..., CalculatorConfig]:
 
 
 @pytest.fixture(scope="session")
-def run() -> Callable[[Program, Path], Mapping[str, Any]]:
+def run() -> Callable[..., Mapping[str, Any]]:
     return run_program
 
 
@@ -103,6 +105,23 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def penalised(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of one whose rewards tell long episodes from short ones, so that an untrained policy has something to learn."""
+    folder = tmp_path_factory.mktemp("runs") / "penalised"
+    run_program(calculator(penalising()), folder)
+    return folder
+
+
+def penalising() -> CalculatorConfig:
+    config = tiny_config()
+    return config.model_copy(update={"rl": config.rl.model_copy(update={"overlong_buffer": config.rl.max_sampled})})
+
+
+@pytest.fixture(scope="session")
+def penalised_config() -> CalculatorConfig:
+    return penalising()
+
+
 def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a run of four steps that is evaluated at versions 0, 2 and 4, 12 tasks twice each, by slow calculators."""
     folder = tmp_path_factory.mktemp("heldout") / "run"
