@@ -237,7 +237,7 @@ def _statuses(shown: Shown, width: int) -> list[Text]:
 
 
 def _limit(shown: Shown) -> list[Text]:
-    return [Text.assemble(("limited by ", "bold"), shown.limit)] if shown.limit else []
+    return [Text.assemble(("limit: ", "bold"), shown.limit)] if shown.limit else []
 
 
 def _alerts(shown: Shown, most: int) -> list[Text]:

@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from flow import Run, Summary
+from flow.explain import limit
 from graphs.program import Phase
 from graphs.runs.errors import ERRORS, error_file, last_line
 from graphs.runs.folder import RunFolder
@@ -178,7 +179,7 @@ class View:
         assert self._folder is not None
         self._recent.see(self._run.summary())
         nodes, total = self._recent.nodes(), self._phase.total
-        line = line_of(self._run.plan)
+        line, limited = line_of(self._run.plan), limit(self._recent.then, self._recent.now)
         return Shown(
             title=self._phase.title,
             progress=self._progress(),
@@ -190,6 +191,7 @@ class View:
             rewards=tuple(self._rewards),
             heldout=tuple(self._heldout),
             statuses=dict(self._folder.episodes),
+            limit=None if limited is None else limited.text,
             problems=_problems(self._recent.now),
             alerts=tuple(self._alerts.values()),
             errors=str(self._folder.path / ERRORS),
