@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from ._core.item import Item
+from ._inside import Mark
 
 T = TypeVar("T")
 
@@ -29,8 +30,8 @@ class Desk:
     permit: Callable[[Mapping[str, int]], AbstractAsyncContextManager[None]]
     span: Callable[[str, Mapping[str, Any]], AbstractContextManager[None]]
     report: Callable[[Mapping[str, Any]], None]
-    remote: Callable[[int, str, Mapping[str, Any], float, bool], None] = lambda task, name, args, at_s, begins: None
-    """Where spans go that began or ended in a process."""
+    remote: Callable[[Mark], None] = lambda mark: None
+    """Where goes what the stage showed in a process."""
     spent: Callable[[str, float, float, Mapping[str, Any]], None] = lambda name, began_s, ended_s, args: None
     """Where spans go that are over."""
 
@@ -112,7 +113,7 @@ class Context(msgspec.Struct, eq=False):
         return self._desk.permit({pool: units} if isinstance(pool, str) else pool)
 
     def span(self, name: str, **args: Any) -> AbstractContextManager[None]:
-        """A slice in the trace, inside the slice of this attempt. Free when nobody listens."""
+        """A slice in the trace, inside that of this attempt, as ``flow.span`` opens. Free when nobody listens."""
         return self._desk.span(name, args)
 
     def spent(self, name: str, began_s: float, ended_s: float, **args: Any) -> None:
