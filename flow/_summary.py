@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ._core.groups import Groups
 from ._core.meter import State
 from ._core.node import NodeState
 from ._core.state import State as Moment
+from ._lane import Lane
 
 Status = Literal["completed", "drained", "suspended", "failed"]
 """``drained`` is completed too, with sources that were asked to end early: it must not read as if all had been done."""
@@ -46,6 +48,21 @@ class NodeSummary:
 
 
 @dataclass(frozen=True)
+class GroupsSummary:
+    """The open groups of one barrier.
+
+    Attributes:
+        opened: groups ever opened, which is the birth number of the next.
+        oldest: birth number of the oldest that is open; ``None`` where none is.
+        half_filled: open ones of which a member has reported and another has not.
+    """
+
+    opened: int
+    oldest: int | None
+    half_filled: int
+
+
+@dataclass(frozen=True)
 class Summary:
     """A run, so far or at its end.
 
@@ -60,6 +77,7 @@ class Summary:
         faults: counts that do not add up; empty when the ledger balances.
         pools: units each pool has at last, which an adaptive pool found by itself.
         abandoned: tasks and threads that did not end in time and were left behind, each with the line it is in.
+        groups: what is known of the open ones, by barrier.
     """
 
     graph: str
@@ -72,6 +90,7 @@ class Summary:
     faults: tuple[str, ...]
     abandoned: tuple[str, ...] = ()
     pools: Mapping[str, int] = field(default_factory=dict[str, int])
+    groups: Mapping[str, GroupsSummary] = field(default_factory=dict[str, GroupsSummary])
 
     def __str__(self) -> str:
         return table(self)
@@ -82,29 +101,50 @@ class Summary:
         return not self.faults and not (self.status in ("completed", "drained") and self.leftovers)
 
 
-def summarise(state: Moment, status: Status | None, seconds: float, abandoned: Sequence[str] = ()) -> Summary:
-    """Read the counts of a run."""
+def summarise(
+    state: Moment, status: Status | None, seconds: float, abandoned: Sequence[str] = (), lanes: Sequence[Lane] = ()
+) -> Summary:
+    """Read the counts of a run.
+
+    Args:
+        state: its moment.
+        status: how it ended; ``None`` while it runs.
+        seconds: at work.
+        abandoned: places of what was left behind.
+        lanes: those of its workers. What each is at now counts too: an attempt may take longer than the time between two looks.
+    """
+    under_way = {name: dict[State, float]() for name in state.nodes}
+    for lane in lanes:
+        if lane.open:
+            spent = under_way[lane.node]
+            spent[lane.state] = spent.get(lane.state, 0.0) + max(0.0, lane.clock() - lane.since)
+    barriers = {
+        name: node.groups for name, node in state.nodes.items() if node.spec.kind == "group" and node.groups is not None
+    }
     return Summary(
         graph=state.plan.spec.name,
         status=status,
         seconds=seconds,
-        nodes={name: _node(node) for name, node in state.nodes.items()},
+        nodes={name: _node(node, under_way[name]) for name, node in state.nodes.items()},
         versions={name: cell.published for name, cell in state.cells.items()},
-        open_groups={
-            name: len(node.groups.open)
-            for name, node in state.nodes.items()
-            if node.spec.kind == "group" and node.groups is not None
-        },
+        open_groups={name: len(groups.open) for name, groups in barriers.items()},
         leftovers=state.leftovers(),
         faults=tuple(state.faults()),
         abandoned=tuple(abandoned),
         pools=dict(state.pools.sizes),
+        groups={name: _groups(groups) for name, groups in barriers.items()},
     )
 
 
-def _node(node: NodeState) -> NodeSummary:
+def _groups(groups: Groups) -> GroupsSummary:
+    half = sum(bool(group.values or group.failures) for group in groups.open.values())
+    return GroupsSummary(groups.opened, next(iter(groups.open), None), half)
+
+
+def _node(node: NodeState, under_way: Mapping[State, float]) -> NodeSummary:
     meter = node.meter
-    total = sum(meter.seconds.values())
+    seconds = {state: spent + under_way.get(state, 0.0) for state, spent in meter.seconds.items()}
+    total = sum(seconds.values())
     return NodeSummary(
         taken=sum(edge.taken for edge in node.inputs),
         emitted=sum(edge.put_count for edge in node.outputs) if node.outputs else meter.steps,
@@ -114,7 +154,7 @@ def _node(node: NodeState) -> NodeSummary:
         given_back=meter.given_back,
         recalled=meter.recalled,
         failures=dict(meter.failures),
-        shares={state: spent / total if total else 0.0 for state, spent in meter.seconds.items()},
+        shares={state: spent / total if total else 0.0 for state, spent in seconds.items()},
         seconds=total,
         depth=sum(len(edge) for edge in node.inputs),
         high_water=max((edge.high_water for edge in node.inputs), default=0),

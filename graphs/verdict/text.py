@@ -1,0 +1,133 @@
+"""A verdict for people: plain lines of at most 80 columns, the answer first. The schema for scripts is ``flow.explain``'s."""
+
+from collections.abc import Iterator, Sequence
+
+from flow.explain import GraphVerdict, Leg, Part, Slow, Stage, Verdict
+from graphs.verdict.advice import advised, idle_of, slowest
+from graphs.verdict.names import of_lever, of_part, wider
+
+_WIDTH = 80
+_LEAST = 0.01
+_MOST_PARTS, _MOST_SLOW, _MOST_LEGS, _MOST_RUNNERS = 6, 12, 12, 3
+
+
+def told(verdict: Verdict) -> str:
+    """The whole of it."""
+    lines = [f"{verdict.slices:,} slices over {_time(verdict.seconds)}"]
+    if verdict.left_out:
+        lines.append(f"warning: {verdict.left_out:,} events found no room in the trace; what follows lacks them")
+    for graph in verdict.graphs:
+        lines += ["", *_graph(graph, verdict)]
+    lines += ["", "Work that took the most time in all:", *_slow(slowest(verdict, _MOST_SLOW))]
+    for row in verdict.compiled:
+        again = f", {row.again} times again for {_time(row.again_s)}" if row.again else ""
+        lines.append(f"compiled in {row.where}: {row.count} times, {_time(row.seconds)}{again}")
+    return "\n".join(lines)
+
+
+def _graph(graph: GraphVerdict, verdict: Verdict) -> Iterator[str]:
+    yield f"== {graph.graph}: {graph.steps:,} {'steps' if graph.way else 'items'} in {_time(graph.seconds)}, {_time(graph.step)} each =="
+    yield from _bound(graph)
+    yield ""
+    yield f"{graph.sink} waited {graph.idle:.0%} of the time" + (". In the end for:" if graph.idle >= _LEAST else ".")
+    yield from _parts(graph.idle_by)
+    yield "The critical path, from the last step back to the beginning:"
+    yield from _parts(graph.path)
+    if graph.way:
+        yield f"That of step {graph.way_step}, which took the median time:"
+        yield from _way(graph.way)
+    yield from _stages(graph.stages)
+    for asked in graph.asked:
+        busy = ", ".join(f"{name} {share:.0%}" for name, share in sorted(asked.busy.items(), key=lambda p: -p[1]))
+        yield f"{asked.name}: {busy}. Idle {1 - min(1.0, sum(asked.busy.values())):.0%}:"
+        yield from (f"  {share:>5.0%}  {why}" for why, share in idle_of(asked))
+    yield from _events(graph)
+    advice = advised(graph, verdict)
+    if advice:
+        yield "Try next:"
+    for number, each in enumerate(advice, 1):
+        gain = "" if each.gain is None else f" Estimated: {each.gain:+.0%} steps a second."
+        yield from wrapped(f"{number}. {each.what}.{gain} {each.why[:1].upper()}{each.why[1:]}.", "  ", "     ")
+
+
+def _bound(graph: GraphVerdict) -> Iterator[str]:
+    bound = graph.bound
+    if bound is None:
+        yield from wrapped("Nothing bounded it that the trace knows of: most of the time lies between two pieces of work.")
+        return
+    most = "" if bound.most is None or bound.most > 99 else f", and no more than {bound.most:+.0%} however fast"
+    if bound.kind in ("pool", "tickets") and bound.most is not None and bound.most <= 99:
+        most = f", and no more than {bound.most:+.0%} however many"
+    share = "" if bound.kind == "tickets" else f", {bound.share:.0%} of the critical path"
+    yield from wrapped(f"Bounded by {of_lever(bound)}{share}. {_upper(wider(bound))}: {bound.gain:+.0%} steps a second{most}.")
+    others = [f"{wider(lever)} {lever.gain:+.0%}" for lever in graph.runners_up[:_MOST_RUNNERS] if lever.gain >= _LEAST]
+    if others:
+        yield from wrapped(f"Then: {', '.join(others)}.")
+
+
+def _parts(parts: Sequence[Part]) -> Iterator[str]:
+    shown = [part for part in parts if part.share >= _LEAST][:_MOST_PARTS]
+    yield from (f"  {part.share:>5.0%}  {of_part(part)}" for part in shown)
+
+
+def _way(way: Sequence[Leg]) -> Iterator[str]:
+    longest = sorted((leg.seconds for leg in way), reverse=True)[:_MOST_LEGS]
+    for leg in way:
+        if longest and leg.seconds >= longest[-1]:
+            part = of_part(Part(leg.kind, leg.name, leg.seconds, 0.0))
+            of = f", worker {leg.worker}" if leg.worker else ""
+            yield f"  {_time(leg.seconds):>8}  {part}" + (f": {leg.item}{of}" if leg.item else "")
+
+
+def _stages(stages: Sequence[Stage]) -> Iterator[str]:
+    width = max(12, *(len(stage.name) for stage in stages))
+    yield f"{'node':<{width}} workers  pieces/s   work  input ticket   pool   room"
+    for stage in stages:
+        shares = (stage.work, stage.input, stage.ticket, stage.pool, stage.room)
+        cells = "".join(f"{share:>7.0%}" if share >= 0.005 else f"{'':>7}" for share in shares)
+        yield f"{stage.name:<{width}} {stage.workers:>7} {stage.rate:>9.2f}{cells}".rstrip()
+
+
+def _events(graph: GraphVerdict) -> Iterator[str]:
+    late = graph.stragglers
+    if late is not None and late.waiting:
+        worst = ", ".join(f"{item} {_time(seconds)}" for item, seconds in late.worst[:3])
+        yield from wrapped(
+            f"{late.waiting} of {late.groups} groups waited for one member, {_time(late.seconds)} in all, {late.share:.0%} of "
+            f"the time of groups; the longest: {worst}."
+        )
+    for what, counts in (("dropped", graph.dropped), ("retried", graph.retried)):
+        if counts:
+            yield from wrapped(f"{what}: " + ", ".join(f"{count} {reason}" for reason, count in counts.items()))
+    for stall in graph.stalls:
+        yield from wrapped(f"stalled: {stall.splitlines()[0] if stall else ''}")
+
+
+def _slow(rows: Sequence[Slow]) -> Iterator[str]:
+    yield f"  {'where':<28} {'times':>8} {'in all':>8} {'p50':>7} {'p90':>7} {'p99':>7} {'most':>7}"
+    for row in rows:
+        name = row.where if row.name == row.where else f"{row.where} > {row.name}"
+        name += f" {row.detail}" if row.detail else ""
+        times = "".join(f" {_time(seconds):>7}" for seconds in (row.p50, row.p90, row.p99, row.most))
+        yield f"  {name[:28]:<28} {row.count:>8} {_time(row.seconds):>8}{times}"
+
+
+def wrapped(text: str, first: str = "", rest: str = "  ") -> Iterator[str]:
+    """A paragraph in lines of 80 columns."""
+    line = first
+    for word in text.split():
+        if len(line.rstrip()) + 1 + len(word) > _WIDTH and line.strip():
+            yield line.rstrip()
+            line = rest
+        line += f"{word} "
+    yield line.rstrip()
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _time(seconds: float) -> str:
+    if seconds >= 100:
+        return f"{seconds:,.0f} s"
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} us"
