@@ -43,17 +43,21 @@ class Counters:
     async def write(self) -> None:
         """Write the counters again and again until cancelled."""
         loop, times = asyncio.get_running_loop(), 0
-        while True:
-            self._fast()
-            if times % _SLOWLY == 0:
-                self._slow()
-            for lane in self._lanes:
-                lane.hand_over()
-            self._scribe.tick()
-            times += 1
-            due = loop.time() + _EVERY_S
-            await asyncio.sleep(_EVERY_S)
-            self.late(loop.time() - due)
+        self._scribe.resume(self._state)
+        try:
+            while True:
+                self._fast()
+                if times % _SLOWLY == 0:
+                    self._slow()
+                for lane in self._lanes:
+                    lane.hand_over()
+                self._scribe.tick()
+                times += 1
+                due = loop.time() + _EVERY_S
+                await asyncio.sleep(_EVERY_S)
+                self.late(loop.time() - due)
+        finally:
+            self._fast()  # what is held when the run ends is not held for ever
 
     def _fast(self) -> None:
         for name, node in self._state.nodes.items():

@@ -104,10 +104,11 @@ class Inside:
         self._stands(self._clock(), name, value, unit)
 
     def spent(self, name: str, began_s: float, ended_s: float, args: Mapping[str, Any]) -> None:
-        """Show a span that is over; the caller's strand has shown nothing since it began."""
-        strand = self.strand()
-        self._opens(strand, began_s, Opens(name, args or None, ()))
-        self._closes(strand, ended_s)
+        """Show a span that is over; none was begun or ended on its strand since it began."""
+        if self._recorder is not None:
+            strand = self.strand()
+            self._opens(strand, began_s, Opens(name, args or None))
+            self._closes(strand, ended_s)
 
     def remote(self, mark: Mark) -> None:
         """Show what a stage showed in a process."""

@@ -351,7 +351,6 @@ class Run:
             self._staff.assist(end_longest(self._staff.crews), "the deadline of all attempts")
         hears = [watch.late]
         if self.scribe is not None:
-            self.scribe.resume(self.state)
             counters = Counters(self.state, [hands.lane for hands in self._staff.hands], self.scribe)
             hears.append(counters.late)
             self._staff.assist(counters.write(), "the counters")
@@ -375,6 +374,8 @@ class Run:
         self._staff.replaces = False
         cancelled = await self._closing.end_workers(dict(self._staff.tasks), self._staff.executors)
         self._staff.close()
+        if self.scribe is not None:
+            self.scribe.close()
         return cancelled
 
     def _maybe_over(self) -> None:

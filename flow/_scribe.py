@@ -99,6 +99,14 @@ class Scribe:
                 self.at("dropped", node, item, {"reason": reason, "count": count})
         self._more.clear()
 
+    def close(self) -> None:
+        """The run is over: nothing of it goes on in a later one that has the same trace."""
+        self.tick()
+        for (barrier, _), track in self._groups.items():
+            self.recorder.end(track, _now(), {"reason": "the run ended"})
+            self._lanes[barrier].give(track)
+        self._groups.clear()
+
     # --- versions ---
 
     def published(self, cell: str, version: int, node: str, step: int) -> None:

@@ -44,9 +44,9 @@ class ChildDesk:
         self.number = -1
         self.owner: asyncio.Task[Any] | None = None
         self.desk = Desk(node, self._read, self._permit, self.span if marks else _unseen, self._report)
+        self.listener: Listener | None = self if marks else None
         if marks:
             self.desk = dataclasses.replace(self.desk, spent=self._spent)
-        self.listener: Listener | None = self if marks else None
 
     def answered(self, message: Granted | Refused | Value, body: memoryview) -> None:
         """The parent answers what was asked. Called on the thread that listens."""
@@ -109,6 +109,11 @@ class ChildDesk:
     def count(self, name: str, value: float, unit: str) -> None:
         """See ``flow.count``."""
         self._say(Stands(self.number, name, value, unit, time.monotonic()))
+
+    def _spent(self, name: str, began_s: float, ended_s: float, args: Mapping[str, Any]) -> None:
+        number, span = self.number, next(self._numbers)
+        self._say(Opened(number, span, self._strand(), name, dict(args), (), began_s))
+        self._say(Closed(number, span, ended_s))
 
     def _strand(self) -> int:
         """0 for the attempt itself; else a number of the task or thread beside it."""

@@ -154,15 +154,9 @@ class Hands:
         self.parker = host.parker()
         spec = self.node.spec
         self._ages = self.node.admission if spec.kind == "sink" else None
-        inside = lane.inside
+        inside, name = lane.inside, spec.name
         self.desk = Desk(
-            spec.name,
-            self._read,
-            self._permit,
-            inside.span,
-            lambda row: host.reported(spec.name, row),
-            inside.remote,
-            inside.spent,
+            name, self._read, self._permit, inside.span, lambda row: host.reported(name, row), inside.remote, inside.spent
         )
 
     def own(self) -> None:
@@ -210,6 +204,9 @@ class Hands:
     def context(self, item: Item, deadline: float | None = None) -> Context:
         lag = self._ages.lag(item.version) if self._ages is not None else None
         return Context(self.desk, item, item.attempt, item.seen, lag, deadline)
+
+    def _report(self, row: Mapping[str, Any]) -> None:
+        self.host.reported(self.node.spec.name, row)
 
     def note(self, item: Item, error: BaseException) -> None:
         """An attempt raised."""

@@ -183,6 +183,7 @@ _TABLES: Mapping[Row, Sequence[tuple[str, str, str]]] = {
         ("version", "versions", "newest weights that sampled a token of it"),
         ("num_sampled", "tokens", "sampled"),
         ("seconds", "s", "time it took"),
+        ("timings.{part}_s", "s", "of that: `setup`, `reset`, `score` and `close` of its environment"),
     ),
     "summary": (
         ("attempts", "starts", "of the run"),
@@ -200,7 +201,9 @@ _TABLES: Mapping[Row, Sequence[tuple[str, str, str]]] = {
         ("lag_mean", "versions", "mean of the steps' means"),
         ("lag_max", "versions", "of all groups"),
         ("max_lag", "versions", "what it was bounded by"),
+        ("leftovers.{place}", "items", "in no terminal state, where it did not complete"),
         ("ledger_balanced", "yes or no", "whether every item is accounted for"),
+        ("leftovers.{place}", "items", "not at their end when it ended, by where they are"),
         ("loop_lag_max_ms", "ms", "longest that the event loop was held up"),
         ("loop_lag_p99_ms", "ms", "99 % of its timers were no later, of the last start"),
         ("sources.{source}.drawn", "tasks", "drawn of a source"),
