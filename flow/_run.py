@@ -162,7 +162,7 @@ class Run:
     async def _execute(self) -> Summary:
         try:
             async with AsyncExitStack() as stack:
-                stack.enter_context(recording(self._recorder))
+                stack.enter_context(recording(None if self.scribe is None else self.scribe.recorder))
                 await self._open(stack)
                 await self._work()
                 self._bound_stages()
@@ -351,7 +351,6 @@ class Run:
             self._staff.assist(end_longest(self._staff.crews), "the deadline of all attempts")
         hears = [watch.late]
         if self.scribe is not None:
-            self.scribe.resume(self.state)
             counters = Counters(self.state, [hands.lane for hands in self._staff.hands], self.scribe)
             hears.append(counters.late)
             self._staff.assist(counters.write(), "the counters")

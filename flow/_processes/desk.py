@@ -110,6 +110,11 @@ class ChildDesk:
         """See ``flow.count``."""
         self._say(Stands(self.number, name, value, unit, time.monotonic()))
 
+    def _spent(self, name: str, began_s: float, ended_s: float, args: Mapping[str, Any]) -> None:
+        number, span = self.number, next(self._numbers)
+        self._say(Opened(number, span, self._strand(), name, dict(args), (), began_s))
+        self._say(Closed(number, span, ended_s))
+
     def _strand(self) -> int:
         """0 for the attempt itself; else a number of the task or thread beside it."""
         try:
@@ -122,5 +127,5 @@ class ChildDesk:
         self._say(Row(dict(row)))
 
 
-def _unseen(name: str, args: Mapping[str, Any]) -> AbstractContextManager[None]:
+def _unseen(name: str, args: Mapping[str, Any], flows: Sequence[int]) -> AbstractContextManager[None]:
     return UNSEEN

@@ -205,6 +205,9 @@ class Hands:
         lag = self._ages.lag(item.version) if self._ages is not None else None
         return Context(self.desk, item, item.attempt, item.seen, lag, deadline)
 
+    def _report(self, row: Mapping[str, Any]) -> None:
+        self.host.reported(self.node.spec.name, row)
+
     def note(self, item: Item, error: BaseException) -> None:
         """An attempt raised."""
         failure, meter = failure_of(error), self.node.meter
