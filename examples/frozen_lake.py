@@ -16,7 +16,6 @@ from flax import nnx
 from pydantic import BaseModel
 
 from graphs.cli import main
-from graphs.engine_trace import EngineTrace
 from graphs.evaluate import EvaluateConfig
 from graphs.parts import Parts
 from graphs.program import Program, evaluation, training, warm_start
@@ -46,7 +45,7 @@ class LakeConfig(BaseModel):
 
 
 def lake(config: LakeConfig) -> Program:
-    chat, trace = CompactChat(), EngineTrace()
+    chat = CompactChat()
     shape = ModelConfig(
         vocab_size=chat.vocab_size, width=32, num_layers=1, num_heads=4, num_kv_heads=4, head_size=8, mlp_width=64,
         context_length=128,
@@ -56,8 +55,7 @@ def lake(config: LakeConfig) -> Program:
     parts = Parts(
         model=model,
         load=lambda: None,
-        engine=Engine(model, EngineConfig(slots=64, context_length=128, prefill_rows=16, prefill_chunk=8), trace=trace),
-        trace=trace,
+        engine=Engine(model, EngineConfig(slots=64, context_length=128, prefill_rows=16, prefill_chunk=8)),
         chat=chat,
         agent=ModelAgent(),
         make_env=lambda task: GymnasiumEnv(

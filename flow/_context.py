@@ -31,6 +31,8 @@ class Desk:
     report: Callable[[Mapping[str, Any]], None]
     remote: Callable[[int, str, Mapping[str, Any], float, bool], None] = lambda task, name, args, at_s, begins: None
     """Where spans go that began or ended in a process."""
+    spent: Callable[[str, float, float, Mapping[str, Any]], None] = lambda name, began_s, ended_s, args: None
+    """Where spans go that are over."""
 
 
 class Context(msgspec.Struct, eq=False):
@@ -112,6 +114,17 @@ class Context(msgspec.Struct, eq=False):
     def span(self, name: str, **args: Any) -> AbstractContextManager[None]:
         """A slice in the trace, inside the slice of this attempt. Free when nobody listens."""
         return self._desk.span(name, args)
+
+    def spent(self, name: str, began_s: float, ended_s: float, **args: Any) -> None:
+        """A slice of something that is over, as what a server told of a request, inside the slice that is open now.
+
+        Args:
+            name: as for ``span``.
+            began_s: loop time; nothing else was recorded of this attempt since then, or of the task that calls.
+            ended_s: loop time, not after now.
+            args: details.
+        """
+        self._desk.spent(name, began_s, ended_s, args)
 
     def report(self, row: Mapping[str, Any]) -> None:
         """Hand one row of metrics to whoever watches the run. Values: numbers, strings, or None for not measured."""

@@ -239,6 +239,18 @@ class Lane:
             recorder.end(track, self._now())
             self._close_track(task, track)
 
+    def spent(self, name: str, began_s: float, ended_s: float, args: Mapping[str, Any]) -> None:
+        """A slice inside the work of this lane that is over; none was begun or ended there since it began."""
+        if self.recorder is None:
+            return
+        task = _current_task()
+        track = self._open_track(task)
+        if track == self._track:
+            self.hand_over()
+        self.recorder.begin(track, name, int(began_s * 1e9), args or None)
+        self.recorder.end(track, int(ended_s * 1e9))
+        self._close_track(task, track)
+
     def remote(self, task: int, name: str, args: Mapping[str, Any], at_s: float, begins: bool) -> None:
         """A span of this worker's attempt began or ended in a process; 0 is the attempt itself, others are tasks beside it."""
         if self.recorder is None:

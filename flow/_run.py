@@ -30,7 +30,7 @@ from ._summary import Status, Summary, summarise
 from ._watcher import GuardedTally, Tally, Watcher
 from ._workers.hands import Hands
 from .saving._saving import Saving
-from .trace import LoopLag, Recorder
+from .trace import LoopLag, Recorder, recording
 
 _NUMBERS = itertools.count()
 _LOG = logging.getLogger("headrace")
@@ -159,6 +159,7 @@ class Run:
     async def _execute(self) -> Summary:
         try:
             async with AsyncExitStack() as stack:
+                stack.enter_context(recording(self._recorder))
                 await self._open(stack)
                 await self._work()
                 self._bound_stages()

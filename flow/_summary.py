@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ._core.groups import Groups
 from ._core.meter import State
 from ._core.node import NodeState
 from ._core.state import State as Moment
@@ -47,6 +48,21 @@ class NodeSummary:
 
 
 @dataclass(frozen=True)
+class GroupsSummary:
+    """The open groups of one barrier.
+
+    Attributes:
+        opened: groups ever opened, which is the birth number of the next.
+        oldest: birth number of the oldest that is open; ``None`` where none is.
+        half_filled: open ones of which a member has reported and another has not.
+    """
+
+    opened: int
+    oldest: int | None
+    half_filled: int
+
+
+@dataclass(frozen=True)
 class Summary:
     """A run, so far or at its end.
 
@@ -61,6 +77,7 @@ class Summary:
         faults: counts that do not add up; empty when the ledger balances.
         pools: units each pool has at last, which an adaptive pool found by itself.
         abandoned: tasks and threads that did not end in time and were left behind, each with the line it is in.
+        groups: what is known of the open ones, by barrier.
     """
 
     graph: str
@@ -73,6 +90,7 @@ class Summary:
     faults: tuple[str, ...]
     abandoned: tuple[str, ...] = ()
     pools: Mapping[str, int] = field(default_factory=dict[str, int])
+    groups: Mapping[str, GroupsSummary] = field(default_factory=dict[str, GroupsSummary])
 
     def __str__(self) -> str:
         return table(self)
@@ -100,22 +118,27 @@ def summarise(
         if lane.open:
             spent = under_way[lane.node]
             spent[lane.state] = spent.get(lane.state, 0.0) + max(0.0, lane.clock() - lane.since)
+    barriers = {
+        name: node.groups for name, node in state.nodes.items() if node.spec.kind == "group" and node.groups is not None
+    }
     return Summary(
         graph=state.plan.spec.name,
         status=status,
         seconds=seconds,
         nodes={name: _node(node, under_way[name]) for name, node in state.nodes.items()},
         versions={name: cell.published for name, cell in state.cells.items()},
-        open_groups={
-            name: len(node.groups.open)
-            for name, node in state.nodes.items()
-            if node.spec.kind == "group" and node.groups is not None
-        },
+        open_groups={name: len(groups.open) for name, groups in barriers.items()},
         leftovers=state.leftovers(),
         faults=tuple(state.faults()),
         abandoned=tuple(abandoned),
         pools=dict(state.pools.sizes),
+        groups={name: _groups(groups) for name, groups in barriers.items()},
     )
+
+
+def _groups(groups: Groups) -> GroupsSummary:
+    half = sum(bool(group.values or group.failures) for group in groups.open.values())
+    return GroupsSummary(groups.opened, next(iter(groups.open), None), half)
 
 
 def _node(node: NodeState, under_way: Mapping[State, float]) -> NodeSummary:

@@ -8,7 +8,6 @@ from typing import Literal
 from flax import nnx
 from pydantic import BaseModel, ConfigDict, Field
 
-from graphs.engine_trace import EngineTrace
 from graphs.evaluate import EvaluateConfig
 from graphs.parts import Parts
 from graphs.program import Program, evaluation, training, warm_start
@@ -91,12 +90,11 @@ def calculator(config: CalculatorConfig) -> Program:
     """Put the demonstration together."""
     tool = DelayedTool(DisabledTool(calculator_tool()) if config.tool == "off" else calculator_tool(), config.delay)
     model = nnx.eval_shape(lambda: Transformer(config.model, nnx.Rngs(0)))
-    trace, chat = EngineTrace(), CompactChat([tool])
+    chat = CompactChat([tool])
     parts = Parts(
         model=model,
         load=lambda: nnx.update(model, nnx.state(Transformer(config.model, nnx.Rngs(config.seed)), nnx.Param)),
-        engine=Engine(model, config.engine, trace=trace, decode=chat.decode),
-        trace=trace,
+        engine=Engine(model, config.engine, decode=chat.decode),
         chat=chat,
         agent=ToolAgent(),
         make_env=on_loop(lambda task: ToolEnv([tool])),

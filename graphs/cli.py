@@ -32,6 +32,7 @@ from graphs.commands.replay import replay
 from graphs.commands.replay_batch import prepare_repeat
 from graphs.commands.run import SUSPENDED, executed, resume, run, unused
 from graphs.commands.trial import TryConfig, find_env, pick_task, try_env
+from graphs.commands.view import report, view
 from graphs.memory import check_memory, device_budget
 from graphs.program import Program
 from graphs.replays.plan import ReplayOptions, prepare_replay
@@ -63,6 +64,9 @@ USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a t
   headrace replay RUN [--to-step N] [--dump-batch N] train again what a run recorded, and compare it step by step
   headrace replay-batch FILE                        repeat the gradient of a bad step, RUN/bad-steps/step-..., and say where it
                                                     went wrong
+  headrace report RUN                               write RUN/report.html again: what the run did, as one page
+  headrace view RUN [--port N]                      serve that page on this machine, fresh while the run goes on; RUN may be
+                                                    the folder that all runs lie in
   headrace revoke RUN NAME                          take a credential back from a run's tools, at once
 
 MODEL is a Hugging Face folder, a .gguf file, OWNER/NAME of the Hub, or a RUN, the folder of a run.
@@ -90,6 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "replay": _replay,
         "replay-batch": _repeat,
         "revoke": _revoke,
+        "report": report,
+        "view": view,
     }
     command = commands.get(given[0])
     if command is None:

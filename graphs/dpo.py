@@ -54,7 +54,10 @@ def dpo(config: DpoConfig, parts: Parts, preferences: tuple[Preference, ...], fo
     written = graph.stage("written", WritePreference(parts.chat, parts.tools), workers=2, order="input")
     packing = PackConfig(row_length=config.trainer.row_length)
     batches = graph.stage("batches", Pack(packing, config.loss.needs), order="input")
-    learner = Trainer(asked.model, config.loss, config.trainer, bad_steps_of(folder, config.trainer), follow=asked.follow)
+    learner = Trainer(
+        asked.model, config.loss, config.trainer, bad_steps_of(folder, config.trainer), follow=asked.follow,
+        samples=parts.samples,
+    )  # fmt: skip
     collect = Collect(config.pairs_per_step, steps=config.steps)
     trainer = graph.sink("trainer", learner, collect=collect, placement=Threads())
     pairs >> written

@@ -39,10 +39,8 @@ def pinned_evaluation(config: HeldoutConfig, parts: Parts, load: LoadWeights, la
         last: version that training ends with.
         learner: makes the weights.
     """
-    return PinnedEvaluation(
-        load, every=config.every, last=last, first=config.first, deadline_s=config.deadline_s, trace=parts.trace,
-        like=lambda: learner.weights,
-    )  # fmt: skip
+    like = lambda: learner.weights  # noqa: E731 - as they are when they are asked for
+    return PinnedEvaluation(load, every=config.every, last=last, first=config.first, deadline_s=config.deadline_s, like=like)
 
 
 def gated(trainer: Trainer, gate: Gate, model: nnx.Module, folder: Path | None) -> Gated:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 from flax import nnx
 
-from graphs.engine_trace import EngineTrace
 from graphs.model_and_chat import describe_both
 from graphs.model_source import find_model
 from graphs.parts import Parts
@@ -64,7 +63,6 @@ def own_parts(
     Raises:
         ValueError: there is no such model, or a tool cannot be written in the vocabulary.
     """
-    trace = EngineTrace()
     source = None if model is None else find_model(model, None, "model")
     if source is None:
         chat = CompactChat(tools)
@@ -78,8 +76,7 @@ def own_parts(
     return Parts(
         model=policy,
         load=load,
-        engine=Engine(policy, engine or shapes, trace=trace, decode=chat.decode),
-        trace=trace,
+        engine=Engine(policy, engine or shapes, decode=chat.decode),
         chat=chat,
         agent=agent or (ToolAgent() if tools else ModelAgent()),
         make_env=make_env,

@@ -1,12 +1,11 @@
 """What the graphs of one program share: the policy, its conversation format, the agent, its world, and the tasks."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flax import nnx
 from jax.sharding import Mesh
 
-from graphs.engine_trace import EngineTrace
 from graphs.model_source import ModelSource
 from graphs.teacher import Teacher
 from stages.agents.agent import Agent
@@ -18,6 +17,7 @@ from stages.rewards.functions import Function
 from stages.rewards.stage import Rewards
 from stages.rollout.engine import Engine
 from stages.text.chat import Chat, ToolSpec
+from stages.train.samples import Samples
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,6 @@ class Parts:
         model: the policy; trainers write its parameters back when they close.
         load: fills in the parameters, once everything is checked; does nothing for a model that has them.
         engine: samples from it.
-        trace: passes the engine's spans on.
         chat: format of conversations.
         agent: holds them.
         make_env: makes the environment of one episode, or lends it.
@@ -40,12 +39,12 @@ class Parts:
         source: where a pretrained policy comes from; ``None`` for one that is trained from scratch.
         reference_mesh: devices of a reference and of a teacher; ``None`` for those of the model.
         teacher: what a policy may be distilled from; ``None`` without.
+        samples: episodes that trainers choose to be looked at, once a run asks for some.
     """
 
     model: Transformer
     load: Callable[[], object]
     engine: Engine
-    trace: EngineTrace
     chat: Chat
     agent: Agent
     make_env: MakeEnv | EnvPool
@@ -57,6 +56,7 @@ class Parts:
     source: ModelSource | None = None
     reference_mesh: Mesh | None = None
     teacher: Teacher | None = None
+    samples: Samples = field(default_factory=Samples)
 
     def rewards(self, **more: tuple[Function, float]) -> Rewards:
         """The reward stage.

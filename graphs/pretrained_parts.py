@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 import tyro
 from pydantic import BaseModel, ConfigDict, Field
 
-from graphs.engine_trace import EngineTrace
 from graphs.evaluate import EvaluateConfig
 from graphs.model_and_chat import describe_both
 from graphs.model_source import find_model
@@ -106,7 +105,6 @@ def make_parts(config: PretrainedConfig) -> Parts:
     heldout = _tasks(config, config.tasks.heldout, config.evaluate.num_tasks, "heldout")[: config.evaluate.num_tasks]
     tools = (calculator_tool(),) if policy.tools == "calculator" else ()
     source = find_model(policy.model, policy.revision, "policy.model")
-    trace = EngineTrace()
     model, chat = describe_both(source.path, calls=policy.calls, history=policy.history)
     places = place(model, policy)
     named = policy.teacher
@@ -114,8 +112,7 @@ def make_parts(config: PretrainedConfig) -> Parts:
     return Parts(
         model=model,
         load=functools.partial(fill_model, model, source.path),
-        engine=Engine(model, policy.engine, trace=trace, decode=chat.decode, mesh=places.engine),
-        trace=trace,
+        engine=Engine(model, policy.engine, decode=chat.decode, mesh=places.engine),
         chat=chat,
         agent=ToolAgent() if tools else ModelAgent(),
         make_env=on_loop(lambda task: ToolEnv(tools, system=policy.system) if tools else TaskEnv(system=policy.system)),

@@ -22,6 +22,7 @@ from stages.agents.guards import (
     guarded,
     limit,
 )
+from stages.agents.part_clock import PartClock
 from stages.agents.sampling import SamplingConfig
 from stages.cancellation import cancel_requested, to_the_end
 from stages.envs.blanked_env import BlankedEnv
@@ -105,20 +106,21 @@ class Episodes:
         )  # fmt: skip
         transcript = Transcript()
         session = f"{context.node}/{'.'.join(map(str, context.path))}/{context.retry}/{context.attempt}"
-        housed = Housed(self._make_env)
+        housed, part_clock = Housed(self._make_env), PartClock(context)
         unclosed: str | None = None
         try:
-            with context.span("setup"):
+            with part_clock.part("setup"):
                 allowed = limit("making the environment", self._limits.setup_s)
                 env = BlankedEnv(await guarded(housed.open(task), Status.ENVIRONMENT_ERROR, "making the environment", allowed))
-            status, reason, parts = await self._run(task, context, env, transcript, session)
+            status, reason, parts = await self._run(task, context, env, transcript, session, part_clock)
         except EpisodeError as fault:
             status, reason, parts = fault.status, fault.reason, None
         finally:
             try:
                 self._policy.release(session)
             finally:
-                unclosed = await to_the_end(_close(housed, self._limits.close_s))
+                with part_clock.part("close"):
+                    unclosed = await to_the_end(_close(housed, self._limits.close_s))
         episode = Episode(
             task=task,
             birth=context.birth,
@@ -135,13 +137,14 @@ class Episodes:
             parts=parts or {},
             seconds=anyio.current_time() - started,
             rows=transcript.rows(),
+            timings=part_clock.timings,
         )
         return episode if status.rule.completes else Failed(episode, status.value, episode.error or "")
 
     async def _run(
-        self, task: Task, context: Context, env: Environment, transcript: Transcript, session: str
+        self, task: Task, context: Context, env: Environment, transcript: Transcript, session: str, part_clock: PartClock
     ) -> tuple[Status, str | None, dict[str, float] | None]:
-        guarded_env = GuardedEnvironment(env, self._limits, context)
+        guarded_env = GuardedEnvironment(env, self._limits, context, part_clock)
         birth = context.birth if self._cycle is None else context.birth % self._cycle
         key = (self._sampling.seed, birth, context.member, context.retry)
         opening = await guarded_env.reset(task, key)
@@ -155,8 +158,7 @@ class Episodes:
             ending = await self._agent.run(setting, transcript)
         if ending is None:
             raise EpisodeError(Status.TIMED_OUT, limit("the conversation", most_s).late)
-        parts = await guarded_env.score()
-        return ending.status, ending.reason, parts
+        return ending.status, ending.reason, await guarded_env.score()
 
 
 async def _close(env: Housed, limit_s: float) -> str | None:

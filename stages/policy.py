@@ -60,6 +60,12 @@ class Sample(msgspec.Struct, frozen=True, eq=False):
     num_cached: int | None = None
     """Tokens of the context that were not read in for this request, because they were kept from an earlier turn or shared with
     another session; ``None`` where the policy does not tell."""
+    queue_s: float | None = None
+    """Seconds until the request had a slot; ``None`` where the policy does not tell, as below."""
+    prefill_s: float | None = None
+    """Seconds from there until its context was read in; ``None`` also where it was aborted before."""
+    decode_s: float | None = None
+    """Seconds from there until its last token; ``None`` also where it was aborted before."""
 
 
 class Policy(Protocol):

@@ -136,12 +136,29 @@ class Turn(msgspec.Struct, frozen=True):
     stop_reason: Literal["stop", "length", "aborted"]
     """``stop``: the last id of the span is a stop token, or completes a stop string. ``length``: the token budget ran out.
     ``aborted``: it took too long; such an episode has failed."""
-    model_s: float
-    """Seconds from request to reply, waiting for a slot included."""
+    model_s: float | None
+    """Seconds from request to reply, waiting for a slot included; ``None`` where no policy was asked."""
     tool_s: float | None
     """Seconds the environment took to answer; ``None`` where it was not asked."""
     reward: float | None = None
     """What the environment gave for this turn; ``None`` where it gives no rewards turn by turn."""
+    queue_s: float | None = None
+    """Of ``model_s``, seconds of waiting for a permit and for a slot; ``None`` where nobody told, as below."""
+    prefill_s: float | None = None
+    """Of ``model_s``, seconds in which the context was read in; ``None`` also where the turn was cut short before."""
+    decode_s: float | None = None
+    """Of ``model_s``, seconds in which its tokens were sampled; ``None`` also where the turn was cut short before."""
+
+
+class Timings(msgspec.Struct, frozen=True):
+    """Seconds of an episode beside its turns; ``None`` where it did not come to that."""
+
+    setup_s: float | None = None
+    """Making the environment, or waiting for one of a pool."""
+    reset_s: float | None = None
+    score_s: float | None = None
+    """Scoring by the environment."""
+    close_s: float | None = None
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -202,6 +219,8 @@ class Episode(msgspec.Struct, frozen=True, eq=False):
     turn_rewards: tuple[float, ...] | None = None
     """What of ``reward`` belongs to each of ``turns``, weighted as it is in there; the rest belongs to the end. ``None`` where
     all of it does."""
+    timings: Timings = Timings()
+    """Where ``seconds`` went, beside the turns."""
 
     @property
     def all_rows(self) -> tuple[Row, ...]:

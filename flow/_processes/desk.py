@@ -5,6 +5,7 @@ does not have it yet. Everything but permits may be used from any thread, as els
 """
 
 import asyncio
+import dataclasses
 import itertools
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
@@ -40,6 +41,8 @@ class ChildDesk:
         self.number = -1
         self.owner: asyncio.Task[Any] | None = None
         self.desk = Desk(node, self._read, self._permit, self._span if marks else _unseen, self._report)
+        if marks:
+            self.desk = dataclasses.replace(self.desk, spent=self._spent)
 
     def answered(self, message: Granted | Refused | Value, body: memoryview) -> None:
         """The parent answers what was asked. Called on the thread that listens."""
@@ -86,6 +89,11 @@ class ChildDesk:
             yield
         finally:
             self._say(Closed(number, span, time.monotonic()))
+
+    def _spent(self, name: str, began_s: float, ended_s: float, args: Mapping[str, Any]) -> None:
+        number, span = self.number, next(self._numbers)
+        self._say(Opened(number, span, self._current(), name, dict(args), began_s))
+        self._say(Closed(number, span, ended_s))
 
     def _current(self) -> int:
         """0 for the attempt itself, and for threads of the stage; else a number of the task."""

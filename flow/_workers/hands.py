@@ -151,7 +151,9 @@ class Hands:
         self.parker = host.parker()
         spec = self.node.spec
         self._ages = self.node.admission if spec.kind == "sink" else None
-        self.desk = Desk(spec.name, self._read, self._permit, lane.span, lambda row: host.reported(spec.name, row), lane.remote)
+        self.desk = Desk(
+            spec.name, self._read, self._permit, lane.span, lambda row: host.reported(spec.name, row), lane.remote, lane.spent
+        )
 
     def own(self) -> None:
         """The calling task is this worker from now on."""

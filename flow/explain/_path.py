@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ._links import Links
-from ._pieces import SLACK_NS, Execution, Piece
+from ._pieces import Execution, Piece
 
 
 class Stretch(NamedTuple):

@@ -16,7 +16,7 @@ class LoopLag:
     """
 
     def __init__(self) -> None:
-        self.max_ms = 0.0
+        self.max_ms = self._since_ms = 0.0
         self._counts = [0] * (len(_BOUNDS_MS) + 1)
 
     async def measure(self, on_late: Callable[[float], None] = lambda late_s: None) -> None:
@@ -28,8 +28,13 @@ class LoopLag:
             late_s = loop.time() - due
             late_ms = late_s * 1e3
             on_late(late_s)
-            self.max_ms = max(self.max_ms, late_ms)
+            self.max_ms, self._since_ms = max(self.max_ms, late_ms), max(self._since_ms, late_ms)
             self._counts[bisect_left(_BOUNDS_MS, late_ms)] += 1
+
+    def max_ms_since(self) -> float:
+        """Longest delay since this was asked the last time, for the one who tells it regularly."""
+        longest, self._since_ms = self._since_ms, 0.0
+        return longest
 
     def quantile_ms(self, share: float) -> float | None:
         """Upper bound of the delay of this share of timers, ``None`` before the first."""

@@ -18,9 +18,11 @@ from graphs.runs.execute import execute, prepare
 from graphs.runs.execution import Prepared
 from graphs.runs.folder import RunFolder
 from graphs.runs.options import SavingOptions
+from graphs.runs.profiled import profile_of
 from graphs.runs.progress import BEGINNING, Start
 from graphs.runs.resuming import check_program, check_saves, check_unchanged, find_start, summed_up, with_changes
 from graphs.runs.saved import saved_config
+from graphs.runs.telling import rules_of
 from graphs.runs.view import View
 
 _SCORES = (("heldout_before", "before"), ("heldout_after", "after"), ("heldout", "now"))
@@ -98,6 +100,12 @@ def executed(program: Program, folder: RunFolder, options: SavingOptions) -> Wor
 
 
 def _work(program: Program, plans: Prepared, folder: RunFolder, options: SavingOptions, start: Start) -> Work:
+    try:
+        rules_of(program, options)
+        profile_of(options.profile, program, folder.path, start)
+    except ValueError:
+        folder.close()
+        raise
     warn(program, plans)
 
     def work() -> None:

@@ -8,7 +8,7 @@ import contextlib
 import gc
 import resource
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,19 +16,26 @@ from flax import nnx
 
 from flow import Plan, Run
 from flow.saving import CannotResume
-from flow.trace import LoopLag, PerfettoWriter, trace_file
+from flow.trace import LoopLag, PerfettoWriter, recording, trace_file
 from graphs.program import Phase, Program
+from graphs.report.page import write_report
 from graphs.runs.changes import HASHED, of_versions, stopping
 from graphs.runs.commits import ProgramCommits, load_begun
+from graphs.runs.device_memory import counted_memory
 from graphs.runs.folder import RunFolder, Sizes
+from graphs.runs.health import EngineCounts, Health
 from graphs.runs.interrupts import interruptible
 from graphs.runs.json_rows import encode
 from graphs.runs.options import SavingOptions
+from graphs.runs.profiled import profile_of, profiled_phase
 from graphs.runs.progress import Progress, Spent, Start, steps_done
 from graphs.runs.summary import of_phase
+from graphs.runs.telling import Telling
 from graphs.runs.versions import versions
 from graphs.runs.view import View
+from stages.compilations import Compilations
 from stages.models.transformer import Transformer
+from stages.profile import Profile, profiling
 from stages.records import Weights
 from stages.tools.run import tools_of_run
 from stages.train.stop import stop_in
@@ -61,6 +68,9 @@ class Execution:
         self._run: Run | None = None
         self._commits: ProgramCommits | None = None
         self._lag = LoopLag()
+        self._profile: Profile | None = None
+        self._telling = Telling(program, folder, options)
+        folder.listen(view.hear)
 
     async def run(self, plans: Prepared) -> Mapping[str, Any]:
         """Run all phases that are left, or up to one that is suspended; gives the summary. Raises what ``execute`` does."""
@@ -139,18 +149,37 @@ class Execution:
             if "error" not in summary:
                 raise
             raise OSError(f"{summary['error']}; and the summary could not be written: {error}") from error
+        finally:
+            self._telling.close(summary)
+        self._report()
+
+    def _report(self) -> None:
+        """Write the report. What it is made of is on disk, so nothing is lost where that fails: it may be written again."""
+        try:
+            self._folder.finish()
+            write_report(self._folder.path)
+        except Exception as error:
+            self._view.say(
+                f"warning: the report could not be written: {error!r}; headrace report {self._folder.path} tries again"
+            )
 
     # --- phases ---
 
     async def _phases(self, plans: Prepared) -> str:
         """Run what is left; gives the status."""
         async with contextlib.AsyncExitStack() as stack:
+            self._telling.open()
             recorder = stack.enter_context(PerfettoWriter(trace_file(self._folder.path, self._folder.attempt)))
             commits = self._commits = ProgramCommits(
                 self._folder, self._options, self._start, self.progress, self._not_written, self._settings()
             )  # fmt: skip
             stack.enter_context(commits)
-            await self._open(stack, recorder)
+            stack.enter_context(recording(recorder))
+            stack.enter_context(Compilations(recorder))
+            self._profile = profile_of(self._options.profile, self._program, self._folder.path, self._start)
+            stack.enter_context(profiling(self._profile))
+            await stack.enter_async_context(counted_memory(recorder))
+            await self._open(stack)
             self._summary["versions"] = self._versions
             for phase, plan in plans[self._number :]:
                 status = await self._phase(phase, plan, recorder, commits)
@@ -162,10 +191,10 @@ class Execution:
                 await commits.between(self._trained, same=phase.training is None)
         return "completed"
 
-    async def _open(self, stack: contextlib.AsyncExitStack, recorder: PerfettoWriter) -> None:
+    async def _open(self, stack: contextlib.AsyncExitStack) -> None:
         parts, progress = self._program.parts, self._start.progress
         if parts is not None:
-            parts.trace.attach(recorder)
+            self._folder.sample(parts.samples, self._options.samples, parts.chat.decode)
             with self._view.opening("compiling the engine"):
                 await stack.enter_async_context(parts.engine)
             if progress is not None and progress.engine_version:
@@ -178,14 +207,24 @@ class Execution:
     async def _phase(self, phase: Phase, plan: Plan, recorder: PerfettoWriter, commits: ProgramCommits) -> str:
         saving = commits.saving(self._number, phase, self._trained)
         lag = self._lag = LoopLag()
-        watchers = (self._folder, self._view)
+        health = Health(
+            self._folder, self._options.health_s, lambda: self._spent().wall_s, self._engine(), lag, self._telling.dropped
+        )  # fmt: skip
+        watchers = (self._folder, health, self._telling)
         run = Run(plan, recorder=recorder, watchers=watchers, lag=lag, tally=self._folder.outcomes, saving=saving)
-        self._folder.begin(phase.name)
+        self._folder.begin(phase.name, phase.total)
         await phase.prepare()
+        if self._profile is not None:
+            self._profile.armed = phase is profiled_phase(self._program)
         self._run = run
         after = self._start.progress.step if saving is not None and saving.resume and self._start.progress else 0
         try:
-            with self._view.showing(phase, run, after), tools_of_run(self._folder.path, phase.name, self._folder.attempt):
+            with (
+                self._view.showing(phase, run, self._folder, after),
+                tools_of_run(self._folder.path, phase.name, self._folder.attempt),
+                self._telling.of(run),
+                health.measuring(run),
+            ):
                 outcome = await run.finish()
         finally:
             spent = self._spent()
@@ -199,6 +238,18 @@ class Execution:
             self._summary |= msgspec.to_builtins(phase.result(), str_keys=True)
         self._view.finished(phase, outcome, self._summary)
         return str(outcome.status)
+
+    def _engine(self) -> Callable[[], EngineCounts] | None:
+        """Counts of the engine, for whoever asks again and again; ``None`` where there is none."""
+        if self._program.parts is None:
+            return None
+        engine = self._program.parts.engine
+
+        def counts() -> EngineCounts:
+            told = engine.statistics()
+            return EngineCounts(told.sampled_tokens, told.busy_slot_steps, told.steps * engine.config.slots, told.waiting)
+
+        return counts
 
     # --- how far it is ---
 
@@ -239,6 +290,4 @@ class Execution:
         )
 
     def _not_written(self, what: str, error: Exception) -> None:
-        row = {"warning": f"{what}, and the run goes on: {error}"}
-        self._folder.reported("commits", row)
-        self._view.reported("commits", row)
+        self._folder.tell("commits", {"warning": f"{what}, and the run goes on: {error}"})

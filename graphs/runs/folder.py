@@ -1,7 +1,9 @@
 """The folder of a run: metrics, transcripts, trace, commits and the summary. Watches the graphs and writes what they tell.
 
 ``metrics.jsonl``: a row for each report of a stage; that of a step says what became of the tasks of each source too.
+Rows of health and of alerts.
 ``episodes.jsonl``: transcripts, up to a bound.
+``samples.jsonl``: a few whole episodes of each step, token by token, up to a bound.
 ``attempts.jsonl``: a row for each time the run was started. Rows of the other files carry the number of theirs, ``attempt``.
 ``superseded.jsonl``: rows that came after the commit which a later attempt went on from.
 ``summary.json``: once, at the end, whatever the end was. Written elsewhere: ``checkpoints``, ``audit.jsonl``, rows of each tool
@@ -11,23 +13,30 @@ call, and ``revoked``, an empty file for each credential that was taken back.
 import datetime
 import os
 from collections import Counter, deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import msgspec
+import numpy as np
 
 from graphs.runs.json_rows import encode
 from graphs.runs.lock import locked
+from graphs.runs.samples import SampleRows
 from graphs.runs.superseded import cut_back
 from stages.outcomes import Outcomes, OutcomesState
 from stages.records import Episode, Group
+from stages.train.samples import Samples
 
 HELDOUT = "heldout"
 """What the names of nodes begin with whose episodes are not those of the phase: nothing of them is trained."""
-ATTEMPTS, METRICS, TRANSCRIPTS = "attempts.jsonl", "metrics.jsonl", "episodes.jsonl"
+Listener = Callable[[Mapping[str, Any]], None]
+ATTEMPTS, METRICS, TRANSCRIPTS, SAMPLES = "attempts.jsonl", "metrics.jsonl", "episodes.jsonl", "samples.jsonl"
+SUMMARY = "summary.json"
+_OF_ROWS = (METRICS, TRANSCRIPTS, SAMPLES)
+"""Files of rows, in the order of ``Sizes``."""
 
 
 class Steps(msgspec.Struct):
@@ -67,6 +76,7 @@ class Sizes(msgspec.Struct, frozen=True):
 
     metrics: int
     transcripts: int
+    samples: int = 0
 
 
 class FolderState(msgspec.Struct, frozen=True):
@@ -94,11 +104,12 @@ class RunFolder:
 
     Args:
         path: where; must not exist, or be empty, unless a run there is to be gone on with.
-        max_transcript_bytes: ``episodes.jsonl`` grows no further than this.
+        max_transcript_bytes: ``episodes.jsonl`` and ``samples.jsonl`` grow no further than this, each.
         resume: whether a run that lies there is gone on with.
 
     Attributes:
         attempt: number of this start of the run, from 0; known once it is open.
+        phase: that reports are of; empty before the first.
 
     Raises:
         FileExistsError: another run is there.
@@ -108,12 +119,15 @@ class RunFolder:
     def __init__(self, path: Path, max_transcript_bytes: int = 20_000_000, *, resume: bool = False) -> None:
         self.path, self.attempt = path.absolute(), 0
         self._most, self._resume = max_transcript_bytes, resume
-        self._phase = ""
+        self.phase = ""
+        self._listeners: list[Listener] = []
         self.steps = Steps()
         self.episodes: Counter[str] = Counter()
         self.num_sampled = 0
         self.outcomes = Outcomes(self._write_step, beside=HELDOUT)
         self._held: tuple[str, Mapping[str, Any]] | None = None
+        self._chosen: Samples | None = None
+        self._sampled: SampleRows | None = None
         self._told = deque[tuple[int, int, int]](maxlen=1024)
         """Failed episodes lately, whose transcripts are written: that of one which a reward fails is not yet."""
         self._stack = ExitStack()
@@ -137,13 +151,19 @@ class RunFolder:
                 stack.enter_context(locked(self.path))
             self._metrics = stack.enter_context((self.path / METRICS).open("ab"))
             self._transcripts = stack.enter_context((self.path / TRANSCRIPTS).open("ab"))
+            self._samples = stack.enter_context((self.path / SAMPLES).open("ab"))
             stack.enter_context(self._stack.pop_all())
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         with self._on_disk(), self._stack:
-            self._write_step({})
+            self.complete()
+
+    def finish(self) -> None:
+        """Write what was held back: nothing more is told."""
+        self.complete()
+        self.sizes()
 
     def close(self) -> None:
         """Leave a run that was not gone on with after all to others."""
@@ -159,10 +179,24 @@ class RunFolder:
             rows.write((b"\n" if lines and not file.read_bytes().endswith(b"\n") else b"") + row + b"\n")
         return self.attempt
 
-    def begin(self, phase: str) -> None:
-        """Reports are of this phase from now on; counts start again."""
-        self._write_step({})
-        self._phase, self.steps = phase, Steps()
+    def sample(self, chosen: Samples, wanted: int, decode: Callable[[np.ndarray], str]) -> None:
+        """Write so many episodes of each step token by token from now on.
+
+        Args:
+            chosen: by the trainer; is offered the groups that it gets.
+            wanted: of each step; 0 for none.
+            decode: any ids as text.
+        """
+        self._sampled = SampleRows(decode, self.attempt, self._most, self._samples.tell())
+        self._chosen = chosen
+        chosen.attach(wanted, self._sampled.take)
+
+    def begin(self, phase: str, total: int | None = None) -> None:
+        """Reports are of this phase from now on, which has so many steps, if that is known; counts start again."""
+        self.complete()
+        self.phase, self.steps = phase, Steps()
+        if self._sampled is not None:
+            self._sampled.begin(phase, total)
         self.episodes.clear()
         self.outcomes.clear()
         self._told.clear()
@@ -173,17 +207,21 @@ class RunFolder:
     def sizes(self) -> Sizes:
         """Bytes of the files as they are; all that was told is in them."""
         with self._on_disk():
-            self._metrics.flush()
-            self._transcripts.flush()
-        return Sizes(self._metrics.tell(), self._transcripts.tell())
+            for file in self._files:
+                file.flush()
+        return Sizes(*(file.tell() for file in self._files))
 
     def cut_back(self, sizes: Sizes) -> int:
         """Go back to what the files held; what came after is moved aside. Gives bytes that are missing, see ``superseded``."""
-        self._metrics.flush()
-        self._transcripts.flush()
-        missing = cut_back(self.path / METRICS, sizes.metrics) + cut_back(self.path / TRANSCRIPTS, sizes.transcripts)
-        for file in (self._metrics, self._transcripts):
+        for file in self._files:
+            file.flush()
+        missing = sum(
+            cut_back(self.path / name, size) for name, size in zip(_OF_ROWS, msgspec.structs.astuple(sizes), strict=True)
+        )
+        for file in self._files:
             file.seek(0, os.SEEK_END)
+        if self._sampled is not None:
+            self._sampled.size = self._samples.tell()
         return missing
 
     def state(self) -> FolderState:
@@ -217,6 +255,9 @@ class RunFolder:
                 if value.status.failed:
                     self._told.append(_key(value))
                     self._transcribe(value)
+            elif isinstance(value, Group) and value.advantages is not None:
+                if self._chosen is not None:
+                    self._chosen.offer(value)
             elif isinstance(value, Group) and node == "rewards":
                 for episode in value.episodes:
                     if not episode.status.failed or _key(episode) not in self._told:  # a reward may have failed it
@@ -239,6 +280,18 @@ class RunFolder:
         if "skipped" not in row or self.outcomes.empty:
             self._write_step({})
 
+    def tell(self, stage: str, row: Mapping[str, Any]) -> None:
+        """Write a row that tells of the run beside its stages."""
+        self._write_row(stage, row)
+
+    def complete(self) -> None:
+        """Write the row of the last step, of which no more is to be told."""
+        self._write_step({})
+
+    def listen(self, listener: Listener) -> None:
+        """Have somebody hear of every row that is written, whole and with its place. It must be quick, and not raise."""
+        self._listeners.append(listener)
+
     def write(self, name: str, content: Mapping[str, Any]) -> Path:
         """Write a JSON file, whole or not at all."""
         path = self.path / name
@@ -253,12 +306,18 @@ class RunFolder:
             (node, row), self._held = self._held, None
             self.steps.add(row)
             self._write_row(node, {**row, **counts})
+            if self._sampled is not None and "skipped" in row and (lines := self._sampled.of_step(row["step"])):
+                with self._on_disk():
+                    self._samples.write(lines)
+                    self._samples.flush()
 
     def _write_row(self, node: str, row: Mapping[str, Any]) -> None:
-        place = {"time": _now(), "attempt": self.attempt, "phase": self._phase, "stage": node}
+        whole = {"time": _now(), "attempt": self.attempt, "phase": self.phase, "stage": node, **row}
         with self._on_disk():
-            self._metrics.write(encode({**place, **row}) + b"\n")
+            self._metrics.write(encode(whole) + b"\n")
             self._metrics.flush()
+        for listener in self._listeners:
+            listener(whole)
 
     @contextmanager
     def _on_disk(self) -> Generator[None]:
@@ -271,6 +330,11 @@ class RunFolder:
             got = f"expected a disk that takes the rows of a run, got '{error.strerror}'; free some of it, then go on"
             raise OSError(error.errno, got, str(self.path)) from error
 
+    @property
+    def _files(self) -> Sequence[BinaryIO]:
+        """Of rows; in the order of ``Sizes``."""
+        return self._metrics, self._transcripts, self._samples
+
     def _taken(self) -> FileExistsError:
         return FileExistsError(
             f"expected a new run folder, got {self.path}, which has files in it; choose another --options.name, or remove it; "
@@ -282,7 +346,7 @@ class RunFolder:
             return
         row = {
             "attempt": self.attempt,
-            "phase": self._phase,
+            "phase": self.phase,
             "task": episode.task.id,
             "birth": episode.birth,
             "member": episode.member,
@@ -295,6 +359,8 @@ class RunFolder:
             "version": int(episode.versions.max(initial=-1)),
             "num_sampled": episode.num_sampled,
             "seconds": episode.seconds,
+            "timings": episode.timings,
+            "turns": episode.turns,
             "messages": episode.messages,
         }
         with self._on_disk():

@@ -7,10 +7,22 @@ from typing import Any
 import msgspec
 import numpy as np
 
+_NAMED = {str(number): number for number in (math.nan, math.inf, -math.inf)}
+
 
 def encode(content: Any) -> bytes:
     """JSON of anything a run tells. A number that is not finite becomes its name, since JSON has none for it."""
     return msgspec.json.encode(_finite(msgspec.to_builtins(content, enc_hook=_plain)))
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    """A row as it was: the names of numbers that are not finite are those numbers again.
+
+    Raises:
+        msgspec.DecodeError: it is torn, or no row.
+    """
+    row = msgspec.json.decode(line, type=dict[str, Any])
+    return {name: _NAMED[value] if isinstance(value, str) and value in _NAMED else value for name, value in row.items()}
 
 
 def _plain(value: Any) -> Any:

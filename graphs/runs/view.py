@@ -1,33 +1,34 @@
-"""What people see while a program runs: a live table on a terminal, plain lines elsewhere. Reads; never decides anything."""
+"""What people see while a program runs: a live screen on a terminal, plain lines elsewhere. Reads; never decides anything.
+
+What the screen looks like is in ``screen``.
+"""
 
 import asyncio
 import contextlib
+import math
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
 from flow import Run, Summary
 from graphs.program import Phase
+from graphs.runs.errors import ERRORS, error_file, last_line
+from graphs.runs.folder import HELDOUT, RunFolder
+from graphs.runs.metrics import ALERTS, HEALTH
 from graphs.runs.progress import steps_done
+from graphs.runs.recent import Recent
+from graphs.runs.screen import Problem, Shown, lines, metrics
 
 _REFRESH_S = 0.25
 _LINE_EVERY_S = 5.0
-_SHADES = {"work": "green", "input": "bright_black", "ticket": "magenta", "pool": "yellow", "output": "red"}
 _EXPECTED = {"surplus", "group closed", "group dropped", "late"}
 """Reasons that say nothing is wrong."""
-_LABELS = {"work": "work", "input": "no input", "ticket": "no ticket", "pool": "no pool", "output": "no room"}
-_COLUMNS = (
-    ("loss", "loss", "{:.3f}"), ("reward_mean", "reward", "{:.3f}"), ("success", "success", "{:.1%}"),
-    ("lag_mean", "lag", "{:.2f}"), ("engine_gap", "engine gap", "{:.0e}"),
-    ("goodput", "goodput", "{:.0%}"), ("sampled_per_second", "sampled/s", "{:,.0f}"),
-    ("step_s", "s/step", "{:.2f}"), ("heldout", "held-out", "{:.1%}"), ("success_so_far", "success so far", "{:.1%}"),
-)  # fmt: skip
+_MOST_POINTS = 4096
+"""Points of a curve; when there are more, every second one goes."""
 
 
 class View:
@@ -39,12 +40,22 @@ class View:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._row: Mapping[str, Any] = {}
         self._warned: set[str] = set()
         self._phase: Phase | None = None
         self._run: Run | None = None
+        self._folder: RunFolder | None = None
         self._began = self._printed = 0.0
         self._after = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self._row: Mapping[str, Any] = {}
+        self._health: Mapping[str, Any] = {}
+        self._rewards: list[float] = []
+        self._heldout: list[float] = []
+        self._alerts: dict[tuple[str, str], str] = {}
+        self._recent = Recent()
+        self._warned.clear()
 
     def say(self, text: str) -> None:
         """Print a line above whatever is live."""
@@ -58,22 +69,23 @@ class View:
         self.say(f"{what}: {time.monotonic() - began:.1f} s")
 
     @contextlib.contextmanager
-    def showing(self, phase: Phase, run: Run, after: int = 0) -> Generator[None]:
+    def showing(self, phase: Phase, run: Run, folder: RunFolder, after: int = 0) -> Generator[None]:
         """Show a phase while it runs.
 
         Args:
             phase: what is shown.
             run: of its graph.
+            folder: of the run; its rows come by ``hear``.
             after: steps that it has taken before, where it is gone on with.
         """
-        self._phase, self._run, self._row, self._after = phase, run, {}, after
-        self._warned.clear()
+        self._clear()
+        self._phase, self._run, self._folder, self._after = phase, run, folder, after
         self._began = self._printed = time.monotonic()
         self.say(f"{phase.title}; goes on after step {after}{_of(phase.total)}" if after else phase.title)
         if not self._console.is_terminal:
             yield
             return
-        with Live(console=self._console, auto_refresh=False, transient=True) as live:
+        with Live(console=self._console, auto_refresh=False, transient=True, vertical_overflow="crop") as live:
             task = asyncio.get_running_loop().create_task(self._refresh(live))
             try:
                 yield
@@ -81,57 +93,103 @@ class View:
                 task.cancel()
                 task.add_done_callback(self._refreshed)
 
-    def committed(self, node: str, values: Sequence[Any]) -> None:
-        """Nothing: the counts are read from the run."""
+    # --- what it hears ---
 
-    def reported(self, node: str, row: Mapping[str, Any]) -> None:
-        """Keep the newest row; print it where nothing is live and enough time has passed."""
-        self._row = {**self._row, **row}  # rows of an evaluation come between those of steps
-        self._warn(str(row.get("warning") or ""))
+    def hear(self, row: Mapping[str, Any]) -> None:
+        """Take a row of metrics as it was written; print it where nothing is live and enough time has passed."""
+        if row.get("warning"):
+            self._warn(str(row["warning"]))
+        if row["stage"] == ALERTS:
+            self._alert(row)
+        elif row["stage"] == HEALTH:
+            self._health = row
+        else:
+            self._row = {**self._row, **row}  # rows of an evaluation come between those of steps
+            _keep(self._rewards, row.get("reward_mean"))
+            _keep(self._heldout, row.get("heldout"))
+            self._print(row)
+
+    def _print(self, row: Mapping[str, Any]) -> None:
         now = time.monotonic()
-        if self._console.is_terminal or now - self._printed < _LINE_EVERY_S:
+        if self._run is None or self._console.is_terminal or now - self._printed < _LINE_EVERY_S:
             return
         self._printed = now
-        self.say(f"  {self._progress(row.get('step'))}  {_metrics(row)}")
+        self.say(f"  {self._progress(row.get('step'))}  {'  '.join(metrics(self._row))}")
 
     def _warn(self, text: str) -> None:
         """Print a warning the first time its kind occurs in a phase."""
         kind = "".join(character for character in text if not character.isdigit())
-        if kind and kind not in self._warned:
+        if kind not in self._warned:
             self._warned.add(kind)
-            self.say(f"  warning: {text} (said once)")
+            self.say(f"  warning: {text} (said once)" if "(said once)" not in text else f"  warning: {text}")
+
+    def _alert(self, row: Mapping[str, Any]) -> None:
+        if "alert" not in row:
+            return
+        value = row["value"] if isinstance(row["value"], str) else f"{row['value']:.4g}"
+        text = f"{row['alert']}: {row['metric']} of {row['of_stage']} is {value}"
+        if row["state"] == "raised":
+            self._alerts[row["alert"], row["of_stage"]] = text
+            self.say(f"  alert: {text}")
+        else:
+            self._alerts.pop((row["alert"], row["of_stage"]), None)
+            self.say(f"  over: {text}")
+
+    # --- the end of a phase ---
 
     def finished(self, phase: Phase, outcome: Summary, summary: Mapping[str, Any]) -> None:
         """Print how a phase ended."""
         result = f", {summary[phase.name]:.1%} success" if phase.name in summary else ""
-        last = f", {_metrics(self._row)}" if "step" in self._row else ""
+        last = f", {'  '.join(metrics(self._row))}" if "step" in self._row else ""
         self.say(f"  {outcome.status} in {outcome.seconds:.1f} s{result}{last}")
         for name, node in outcome.nodes.items():
             for reason, count in {**node.dropped, **node.lost}.items():
                 if reason not in _EXPECTED:
                     self.say(f"  {name}: {count} dropped, {reason}")
+        for problem in _problems(outcome):
+            file = error_file(self._folder.path / ERRORS, problem.stage, problem.kind) if self._folder else ""
+            self.say(f"  {problem.stage}: {problem.kind}: {problem.text[:200]}; all of it: {file}")
+
+    # --- the live screen ---
 
     def _refreshed(self, task: "asyncio.Task[None]") -> None:
-        """The live table is gone: if it broke, say so; the run itself went on."""
+        """The live screen is gone: if it broke, say so; the run itself went on."""
         if not task.cancelled() and task.exception() is not None:
             self.say(f"the live view broke: {task.exception()!r}")
 
     async def _refresh(self, live: Live) -> None:
         while True:
-            live.update(self._render(), refresh=True)
+            await asyncio.to_thread(self._draw, live, self._shown())
             await asyncio.sleep(_REFRESH_S)
 
-    def _render(self) -> Group:
-        assert self._run is not None
-        summary = self._run.summary()
-        return Group(self._bar(), Text(_metrics(self._row)), _table(summary))
+    def _draw(self, live: Live, shown: Shown) -> None:
+        width, height = self._console.size
+        live.update(Text("\n").join(lines(shown, width, max(height - 1, 4))), refresh=True)
 
-    def _bar(self) -> Table:
+    def _shown(self) -> Shown:
+        """What is known now."""
         assert self._run is not None
-        done, total = steps_done(self._run), (self._phase.total if self._phase else None) or 0
-        grid = Table.grid(padding=(0, 1))
-        grid.add_row(ProgressBar(total=max(total, 1), completed=done, width=40), Text(self._progress()))
-        return grid
+        assert self._phase is not None
+        assert self._folder is not None
+        self._recent.see(self._run.summary())
+        nodes, total = self._recent.nodes(), self._phase.total
+        branch = [node for node in nodes if node.name.startswith(HELDOUT)]
+        aside = branch if len(branch) < len(nodes) else []
+        return Shown(
+            title=self._phase.title,
+            progress=self._progress(),
+            share=steps_done(self._run) / total if total else None,
+            row=self._row,
+            health=self._health,
+            nodes=[node for node in nodes if node not in aside],
+            beside=aside,
+            rewards=tuple(self._rewards),
+            heldout=tuple(self._heldout),
+            statuses=dict(self._folder.episodes),
+            problems=_problems(self._recent.now),
+            alerts=tuple(self._alerts.values()),
+            errors=str(self._folder.path / ERRORS),
+        )
 
     def _progress(self, step: int | None = None) -> str:
         assert self._run is not None
@@ -142,36 +200,29 @@ class View:
         return f"{done}{f'/{total}' if total else ''} in {_clock(spent)}{left}"
 
 
+def _keep(points: list[float], value: Any) -> None:
+    if isinstance(value, int | float) and math.isfinite(value):
+        points.append(float(value))
+        if len(points) > _MOST_POINTS:
+            del points[::2]
+
+
+def _problems(summary: Summary) -> list[Problem]:
+    """Kinds of errors by stage, the most frequent first."""
+    counts: dict[str, int] = {}
+    for node in summary.nodes.values():
+        for reason, count in (*node.dropped.items(), *node.lost.items()):
+            counts[reason] = counts.get(reason, 0) + count
+    found = [
+        Problem(name, kind, counts.get(kind, 0), last_line(trace))
+        for name, node in summary.nodes.items()
+        for kind, trace in node.failures.items()
+    ]
+    return sorted(found, key=lambda problem: -problem.count)
+
+
 def _of(total: int | None) -> str:
     return f" of {total}" if total else ""
-
-
-def _table(summary: Summary) -> Table:
-    table = Table(box=None, padding=(0, 2), header_style="bold")
-    for heading, justify in (("stage", "left"), ("in", "right"), ("/s", "right"), ("waiting", "right"), ("dropped", "right")):
-        table.add_column(heading, justify=justify)  # pyright: ignore[reportArgumentType]
-    legend = [part for state, label in _LABELS.items() for part in ((label, _SHADES[state]), " ")]
-    table.add_column(Text.assemble("time: ", *legend))
-    for name, node in summary.nodes.items():
-        count = node.taken or node.emitted
-        dropped = sum(node.dropped.values())
-        rate = count / summary.seconds if summary.seconds else 0.0
-        table.add_row(name, str(count), f"{rate:.1f}", str(node.depth), str(dropped or ""), _shares(node.shares))
-    return table
-
-
-def _shares(shares: Mapping[Any, float], width: int = 40) -> Text:
-    text = Text()
-    for state in _LABELS:
-        text.append("█" * round(shares[state] * width), style=_SHADES[state])
-    text.append(f" {shares['work']:.0%}")
-    return text
-
-
-def _metrics(row: Mapping[str, Any]) -> str:
-    if row.get("lag_max") is not None and row.get("step_s"):
-        row = {**row, "sampled_per_second": row["sampled_tokens"] / row["step_s"]}
-    return "  ".join(f"{label} {form.format(row[key])}" for key, label, form in _COLUMNS if row.get(key) is not None)
 
 
 def _clock(seconds: float) -> str:

@@ -172,7 +172,10 @@ class Conversation:
         def append(sample: Sample) -> Message:
             message = read_turn(sample.ids, turn)
             seconds = anyio.current_time() - started
-            self.transcript.sample(sample.ids, sample.logprobs, sample.versions, message, sample.stop_reason, seconds)
+            self.transcript.sample(
+                sample.ids, sample.logprobs, sample.versions, message, sample.stop_reason, seconds,
+                queue_s=sample.queue_s, prefill_s=sample.prefill_s, decode_s=sample.decode_s,
+            )  # fmt: skip
             return message
 
         try:

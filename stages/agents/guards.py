@@ -15,6 +15,7 @@ import numpy as np
 import pydantic
 
 from flow import Context
+from stages.agents.part_clock import PartClock
 from stages.agents.step_clock import StepClock
 from stages.cancellation import cancel_requested
 from stages.envs.answers import AnswerError, checked_opening, checked_reply, checked_score
@@ -208,9 +209,21 @@ class GuardedPolicy:
             if not granted:
                 return _nothing()
             # The limit itself is kept by an abort; counted from here, it would come late by the wait.
-            grace_s = self._limits.abort_s - (anyio.current_time() - began)
+            asked = anyio.current_time()
+            grace_s = self._limits.abort_s - (asked - began)
             work = self._policy.sample(request)
-            return await guarded(work, Status.MODEL_ERROR, "the model", limit, grace_s)
+            sample = await guarded(work, Status.MODEL_ERROR, "the model", limit, grace_s)
+            self._show(sample, asked)
+        waited = None if self._pool is None else asked - began + (sample.queue_s or 0.0)
+        return sample if waited is None else msgspec.structs.replace(sample, queue_s=waited)
+
+    def _show(self, sample: Sample, asked: float) -> None:
+        """What the policy told of its time, as slices inside the turn's."""
+        now = anyio.current_time()
+        for name, seconds in (("queue", sample.queue_s), ("prefill", sample.prefill_s), ("decode", sample.decode_s)):
+            if seconds is not None:
+                began, asked = asked, min(asked + seconds, now)
+                self._context.spent(name, began, asked)
 
     @asynccontextmanager
     async def _unit(self, session: str) -> AsyncGenerator[bool]:
@@ -259,22 +272,24 @@ class GuardedEnvironment:
         env: the environment.
         limits: of its methods.
         context: of the attempt.
+        parts: of the episode.
 
     Attributes:
         clock: of the conversation, once it has begun: setting up and scoring are not part of it.
     """
 
-    def __init__(self, env: Environment, limits: TimeLimits, context: Context):
+    def __init__(self, env: Environment, limits: TimeLimits, context: Context, parts: PartClock):
         self._env = env
         self._limits = limits
         self._context = context
+        self._parts = parts
         self._turn = 0
         self._tools: Sequence[ShownTool] = ()
         self.clock: ConversationClock | None = None
 
     async def reset(self, task: Task, key: tuple[int, int, int, int]) -> Opening:
         """See ``Environment``; raises ``EpisodeError`` only. Its tools are what is shown of them."""
-        with self._context.span("reset"):
+        with self._parts.part("reset"):
             given = await self._asked(self._env.reset(task, key), "the environment's reset", self._limits.reset_s)
         opening = _sound("reset", checked_opening, given)
         if opening.on_invalid is None:
@@ -294,7 +309,7 @@ class GuardedEnvironment:
 
     async def score(self) -> dict[str, float] | None:
         """See ``Environment``; raises ``EpisodeError`` only."""
-        with self._context.span("score"):
+        with self._parts.part("score"):
             parts = await self._asked(self._env.score(), "the environment's score", self._limits.score_s)
         return _sound("score", checked_score, parts)
 

@@ -12,11 +12,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 import msgspec
 
+from flow.trace import current_recorder
 from stages.checkpoint.store import load_arrays, save_arrays
 from stages.records import LoadWeights, Weights
 
@@ -26,18 +27,6 @@ TRACK = "weights (sync wait)"
 """Track of the trace on which a swap waits."""
 WEIGHTS = "weights"
 """Folder of those that are evaluated, in a commit."""
-
-
-class Trace(Protocol):
-    """Where spans go; as that of the engine, with times in nanoseconds of the loop's clock."""
-
-    def begin(self, track: str, name: str, ns: int) -> None:
-        """A span starts."""
-        ...
-
-    def end(self, track: str, ns: int) -> None:
-        """The newest open span ends."""
-        ...
 
 
 @dataclass(eq=False)
@@ -106,7 +95,6 @@ class PinnedEvaluation:
         last: the version that training ends with, which is always evaluated.
         first: whether the version that training begins with is.
         deadline_s: seconds after which an evaluation is given up; ``None`` for any.
-        trace: where waits of a swap are shown; ``None`` for nowhere.
         like: gives weights in the layout of those that are loaded, for a run that goes on; ``None`` for one that never does.
 
     Attributes:
@@ -123,10 +111,9 @@ class PinnedEvaluation:
         last: int,
         first: bool = True,
         deadline_s: float | None = None,
-        trace: Trace | None = None,
         like: Callable[[], Weights] | None = None,
     ) -> None:
-        self._load, self._every, self._last, self._trace, self._like = load, every, last, trace, like
+        self._load, self._every, self._last, self._like = load, every, last, like
         self._first = first
         self._latest: int | None = None
         self._loaded: Weights | None = None
@@ -245,23 +232,18 @@ class PinnedEvaluation:
         if running is None:
             return
         running.held_since = began = anyio.current_time()
-        self._mark(began=True)
+        recorder = current_recorder()
+        if recorder is not None:
+            recorder.begin(recorder.track(TRACK), "sync wait", int(began * 1e9), {"version": running.version})
         try:
             with anyio.move_on_at(running.deadline + COUNT_S):
                 await running.over.wait()
         finally:
-            self._mark(began=False)
+            if recorder is not None:
+                recorder.end(recorder.track(TRACK), int(anyio.current_time() * 1e9))
             if running.held_since is not None:  # given up, or cancelled
                 running.held_s += anyio.current_time() - began
                 running.held_since = None
-
-    def _mark(self, *, began: bool) -> None:
-        if self._trace is not None:
-            now_ns = int(anyio.current_time() * 1e9)
-            if began:
-                self._trace.begin(TRACK, "sync wait", now_ns)
-            else:
-                self._trace.end(TRACK, now_ns)
 
 
 def _parts(weights: Weights) -> dict[str, Any]:

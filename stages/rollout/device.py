@@ -24,6 +24,7 @@ from stages.models.config import ModelConfig
 from stages.models.mesh import replicated
 from stages.models.sharding import cache_sharding
 from stages.models.transformer import Transformer
+from stages.roles import compiling
 from stages.rollout.config import EngineConfig
 from stages.rollout.parameters import Parameters
 from stages.rollout.sampling import Drawn, no_draws, sample_tokens
@@ -214,32 +215,47 @@ def _compile(
     everywhere, slotted = replicated(mesh), cache_sharding(model_config, mesh)
     parameters = [leaf.sharding for leaf in leaves]
 
-    def compiled(program: Callable[..., Any], *arguments: Any, places: Any, gives: Any, donate: tuple[int, ...]) -> Any:
+    def compiled(
+        name: str,
+        program: Callable[..., Any],
+        *arguments: Any,
+        places: Any,
+        gives: Any,
+        donate: tuple[int, ...],
+        shape: str = "",
+    ) -> Any:
         jitted = jax.jit(program, donate_argnums=donate, in_shardings=places, out_shardings=gives)
-        return jitted.lower(*arguments).compile()
+        with compiling(name, shape):
+            return jitted.lower(*arguments).compile()
 
     cache, shelf, one, index = empty(config.slots), empty(config.kept), empty(1), np.int32(0)
 
     def read_in(rows: int) -> Any:
         by_row = np.zeros(rows, np.int32)
         work = ReadIn(np.zeros((rows, config.prefill_chunk), np.int32), by_row, by_row, by_row)
-        return compiled(functools.partial(_read_in, merge), list(leaves), cache, work, places=model, gives=slotted, donate=(1,))
+        return compiled(
+            "prefill", functools.partial(_read_in, merge), list(leaves), cache, work, places=model, gives=slotted, donate=(1,),
+            shape=f"{rows}x{config.prefill_chunk}",
+        )  # fmt: skip
 
     def decode(rows: int) -> Any:
         by_row = np.zeros(rows, np.int32)
         work, gives = Decode(by_row, by_row, by_row, by_row, no_draws(rows)), (everywhere, slotted)
-        return compiled(functools.partial(_decode, merge), list(leaves), cache, work, places=model, gives=gives, donate=(1,))
+        return compiled(
+            "decode", functools.partial(_decode, merge), list(leaves), cache, work, places=model, gives=gives, donate=(1,),
+            shape=str(rows),
+        )  # fmt: skip
 
     model, indices = (parameters, slotted, everywhere), (everywhere, everywhere)
     moved, two = {"gives": slotted, "donate": (0,)}, (slotted, slotted)
     return _Programs(
         read_in={rows: read_in(rows) for rows in config.prefill_buckets},
         decode={rows: decode(rows) for rows in config.decode_buckets},
-        copy=compiled(_copy, cache, index, index, places=(slotted, *indices), **moved),
-        fetch=compiled(_fetch, cache, shelf, index, index, places=(*two, *indices), **moved) if config.kept else None,
+        copy=compiled("copy", _copy, cache, index, index, places=(slotted, *indices), **moved),
+        fetch=compiled("fetch", _fetch, cache, shelf, index, index, places=(*two, *indices), **moved) if config.kept else None,
         row=compiled(
-            lambda cache, slot: jax.tree.map(lambda array: _row(array, slot), cache), cache, index,
+            "row", lambda cache, slot: jax.tree.map(lambda array: _row(array, slot), cache), cache, index,
             places=(slotted, everywhere), gives=slotted, donate=(),
         ),
-        keep=compiled(_keep, shelf, one, index, places=(*two, everywhere), **moved) if config.kept else None,
+        keep=compiled("keep", _keep, shelf, one, index, places=(*two, everywhere), **moved) if config.kept else None,
     )  # fmt: skip

@@ -25,9 +25,10 @@ from stages.rollout.device import Device
 from stages.rollout.mailbox import Mailbox
 from stages.rollout.requests import request_problem, version_problem
 from stages.rollout.sampling import request_key
+from stages.rollout.statistics import EngineStatistics
 from stages.rollout.steps import Job
 from stages.rollout.stops import Decode, Stops
-from stages.rollout.worker import EngineStatistics, Load, Scramble, Trace, Worker
+from stages.rollout.worker import Load, Scramble, Worker
 
 THREAD = "headrace-engine"
 """Name of the engine's thread."""
@@ -47,9 +48,10 @@ class Engine:
         model: decoder whose parameters are in force at first; they are shared, never donated or changed.
         config: fixed shapes.
         version: version of those parameters.
-        trace: where spans go; ``None`` for nowhere.
         decode: token ids as text, for requests with stop strings; ``None`` refuses those.
         mesh: devices to compute on; ``None`` for those that the model lies on, whose parameters are then shared.
+        name: of its track in the trace: it records where ``flow.trace.recording`` says when it is entered. Two engines that are
+            open at once need two.
     """
 
     def __init__(
@@ -57,12 +59,12 @@ class Engine:
         model: Transformer,
         config: EngineConfig,
         version: int = 0,
-        trace: Trace | None = None,
         decode: Decode | None = None,
         mesh: Mesh | None = None,
+        name: str = "engine",
     ):
         self.config = config
-        self._model, self._version, self._trace, self._decode, self._mesh = model, version, trace, decode, mesh
+        self._model, self._version, self._decode, self._mesh, self._name = model, version, decode, mesh, name
         self._vocab_size = model.config.vocab_size
         self._renew()
         self._pending: dict[object, asyncio.Future[Any]] = {}
@@ -139,7 +141,7 @@ class Engine:
             return await future
         except asyncio.CancelledError:
             self._pending.pop(job, None)
-            self._mailbox.post(functools.partial(self._worker.schedule.cancel, job))
+            self._mailbox.post(functools.partial(self._worker.cancel, job))
             raise
 
     def release(self, session: str) -> None:
@@ -234,7 +236,7 @@ class Engine:
         """What one entering lasts: a closed mailbox and a worker with a past are of no use to the next."""
         self._device = Device(self._model, self.config, self._mesh)
         self._mailbox = Mailbox()
-        self._worker = Worker(self._device, self.config, self._version, self._mailbox, self._report, self._trace)
+        self._worker = Worker(self._device, self.config, self._version, self._mailbox, self._report, self._name)
 
     def _run(self, worker: Worker, ended: asyncio.Future[None]) -> None:
         """Body of the thread. However it ends, the loop hears of it: nobody may wait for a thread that is gone."""

@@ -23,7 +23,7 @@ class Rows:
 
     def __init__(self, slots: int, kept: int, length: int):
         self.slots = slots
-        self.evictions = 0
+        self.evictions = self.evicted_tokens = 0
         self.ids_RT = np.zeros((slots + kept, length), np.int32)
         self.cached_R = np.zeros(slots + kept, np.int32)
         self.shareable_R = np.zeros(slots + kept, np.int32)
@@ -88,7 +88,10 @@ class Rows:
         if self._owners[slot] is None:
             return None
         place = min(range(self.slots, len(self._used)), key=self._by_need, default=None)
-        self.evictions += place is None or self._owners[place] is not None
+        lost = slot if place is None else place
+        if self._owners[lost] is not None:
+            self.evictions += 1
+            self.evicted_tokens += int(self.cached_R[lost])
         return place
 
     def exchange(self, slot: int, place: int) -> None:

@@ -92,16 +92,20 @@ class Schedule:
         moves, self._moves = self._moves, []
         return moves
 
-    def admit(self) -> None:
-        """Give slots to waiting requests, first come first served, while a slot is idle."""
+    def admit(self) -> list[tuple[int, Job]]:
+        """Give slots to waiting requests, first come first served, while a slot is idle; tells who got which."""
         held: deque[Job] = deque()
+        placed: list[tuple[int, Job]] = []
         while self.waiting and not self._replies.running_S.all():
             job = self.waiting.popleft()
             if self._must_wait(job.request.session):
                 held.append(job)
             else:
-                self._place(job, self._choose(job.request.session))
+                slot = self._choose(job.request.session)
+                self._place(job, slot)
+                placed.append((slot, job))
         self.waiting.extendleft(reversed(held))
+        return placed
 
     def read_in(self) -> ReadIn | None:
         """The next prefill step, for the requests that got their slots first; ``None`` where nothing is to be read in."""

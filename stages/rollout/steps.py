@@ -3,7 +3,8 @@
 Axes: R rows of a prefill step, C tokens of a row, N rows of a decode step.
 """
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,28 @@ import numpy as np
 from stages.policy import Sample, SampleRequest
 from stages.rollout.sampling import Draw
 from stages.rollout.stops import Stops
+
+
+@dataclass(slots=True)
+class Times:
+    """When a request came to what, in seconds of ``time.monotonic``. Noted by the worker; the schedule has no clock."""
+
+    asked_s: float = field(default_factory=time.monotonic)
+    slot: int = -1
+    """The slot it got; -1 before that."""
+    began_s: float | None = None
+    """It got a slot; ``None`` before that."""
+    decoded_s: float | None = None
+    """Its first decode step began, the context read in; ``None`` before that."""
+
+    def spent(self, now_s: float) -> tuple[float, float | None, float | None]:
+        """Seconds until now in which it waited for a slot, was read in, and decoded; ``None`` for what it did not come to."""
+        began_s, decoded_s = self.began_s, self.decoded_s
+        if began_s is None:
+            return now_s - self.asked_s, None, None
+        if decoded_s is None:
+            return began_s - self.asked_s, now_s - began_s, None
+        return began_s - self.asked_s, decoded_s - began_s, now_s - decoded_s
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +45,9 @@ class Job:
     """uint32 [2]: see ``sampling.request_key``."""
     stops: Stops
     """When its reply ends."""
+    times: Times = field(default_factory=Times)
+    flow: int | None = None
+    """Number of its arrow in the trace of the run; ``None`` for none."""
 
 
 Outcome = tuple[Job, Sample | Exception]

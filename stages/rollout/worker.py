@@ -7,60 +7,19 @@ It owns the schedule and the device. The event loop reaches it only through the 
 import functools
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
+import numpy as np
 
+from stages.policy import Sample
 from stages.rollout.config import EngineConfig
 from stages.rollout.device import Device
 from stages.rollout.mailbox import Mailbox
 from stages.rollout.schedule import Schedule
-from stages.rollout.steps import Decode, ReadIn
-
-TRACK = "engine"
-"""Name of the track the spans go to."""
-
-
-class Trace(Protocol):
-    """Where spans go: "prefill", "decode" and "weights", with times of ``time.monotonic_ns``."""
-
-    def begin(self, track: str, name: str, ns: int) -> None:
-        """A span starts."""
-        ...
-
-    def end(self, track: str, ns: int) -> None:
-        """The newest open span ends."""
-        ...
-
-
-class EngineStatistics(msgspec.Struct, frozen=True):
-    """Counters since the engine opened."""
-
-    steps: int
-    """Decode steps."""
-    busy_slot_steps: int
-    """Slots that took part in them, summed; over ``steps * slots`` it is the occupancy."""
-    sampled_tokens: int
-    """Tokens sampled, those of cancelled requests included."""
-    prefilled_tokens: int
-    """Context tokens read in."""
-    kept_tokens: int
-    """Context tokens that a request found cached from an earlier turn."""
-    shared_tokens: int
-    """Context tokens that were copied from another session instead of read in."""
-    slots_busy: int
-    """Slots with a request, now."""
-    waiting: int
-    """Requests without a slot, now."""
-    evictions: int
-    """Sessions that lost their cache to another one before they were released."""
-    compilations: int
-    """Programs compiled; it does not grow after the engine has opened."""
-    loaded_bytes: int
-    """Bytes of parameters that loads have put in force, in the engine's type."""
-    version: int
-    """Weight version in force."""
+from stages.rollout.statistics import EngineStatistics
+from stages.rollout.steps import Decode, Job, Outcome, ReadIn
+from stages.rollout.tracing import EngineTrace
 
 
 class Load(msgspec.Struct, frozen=True, eq=False):
@@ -86,13 +45,17 @@ class Worker:
         version: int,
         mailbox: Mailbox,
         report: Callable[[list[tuple[object, object]]], None],
-        trace: Trace | None,
+        name: str,
     ):
         self._device, self._config, self._version = device, config, version
-        self._mailbox, self._report, self._trace = mailbox, report, trace
+        self._mailbox, self._report = mailbox, report
+        self._trace = EngineTrace(name, self.statistics)
         self._ended: list[tuple[object, object]] = []
         self._load: Load | None = None
         self._steps = self._busy = self._prefilled = self._held = self._loaded_bytes = 0
+        self._prefill_s = self._decode_s = 0.0
+        self._reading: set[int] = set()
+        """Slots whose request has not decoded yet."""
 
     @functools.cached_property
     def schedule(self) -> Schedule:
@@ -101,17 +64,23 @@ class Worker:
 
     def run(self) -> None:
         """Work until the mailbox is closed."""
-        with self._span("compile"):
+        try:
+            self._work()
+        finally:
+            self._trace.hand_over()
+
+    def _work(self) -> None:
+        with self._trace.role.span("open"):
             self._device.open()
         self.schedule.prefill_buckets = self._device.prefill_buckets
         self.schedule.decode_buckets = self._device.decode_buckets
         self._report([(self, None)])
         idle = True
-        while (calls := self._mailbox.take(wait=idle)) is not None:
+        while (calls := self._take(idle)) is not None:
             for call in calls:
                 call()
             self._swap()
-            self.schedule.admit()
+            self._admit()
             idle = not self._step()
             if self._ended:
                 self._report(self._ended)
@@ -131,6 +100,9 @@ class Worker:
             slots_busy=schedule.num_busy,
             waiting=len(schedule.waiting),
             evictions=schedule.rows.evictions,
+            evicted_tokens=schedule.rows.evicted_tokens,
+            prefill_s=self._prefill_s,
+            decode_s=self._decode_s,
             compilations=self._device.compilations,
             loaded_bytes=self._loaded_bytes,
             version=self._version,
@@ -162,7 +134,29 @@ class Worker:
 
     def abort(self, session: str) -> None:
         """End what the session is sampling with what there is."""
-        self._ended += self.schedule.abort(session)
+        self._end(self.schedule.abort(session))
+
+    def cancel(self, job: Job) -> None:
+        """Give a request up; see ``Schedule.cancel``."""
+        if job in self.schedule.jobs:
+            self._trace.stayed(job, None, time.monotonic())
+        self.schedule.cancel(job)
+
+    def _take(self, idle: bool) -> list[Callable[[], None]] | None:
+        if not (idle and self._trace.on):
+            return self._mailbox.take(wait=idle)
+        self._trace.pause()
+        calls = self._mailbox.take(wait=True)
+        self._trace.resume()
+        return calls
+
+    def _admit(self) -> None:
+        placed = self.schedule.admit()
+        if placed:
+            now_s = time.monotonic()
+            for slot, job in placed:
+                job.times.slot, job.times.began_s = slot, now_s
+                self._reading.add(slot)
 
     def _swap(self) -> None:
         """Put parameters that wait in force, if their time has come. They fail whole: then the old ones stay.
@@ -175,7 +169,7 @@ class Worker:
             return
         self.abandon(load)
         try:
-            with self._span("weights"):
+            with self._trace.role.span("weights", version=load.version):
                 self._device.parameters.put_in_force(load.leaves)
         except Exception as error:
             self._ended.append((load, _not_loaded(load.version, self._version, error)))
@@ -211,28 +205,52 @@ class Worker:
             self._device.move(move)
 
     def _read_in(self, work: ReadIn) -> None:
-        with self._span("prefill"):
+        began_s = time.monotonic()
+        with self._trace.role.annotation("prefill"):
             self._device.read_in(work)
+        ended_s = time.monotonic()
         self.schedule.commit_read_in(work)
-        self._prefilled += int(work.lengths_R.sum())
+        tokens = int(work.lengths_R.sum())
+        self._prefilled += tokens
+        self._prefill_s += ended_s - began_s
+        if self._trace.on:
+            self._trace.step("prefill", began_s, ended_s, tokens)
 
     def _decode(self, work: Decode) -> None:
-        with self._span("decode"):
+        began_s = time.monotonic()
+        if self._reading:
+            self._first_step(work, began_s)
+        with self._trace.role.annotation("decode"):
             drawn = self._device.decode(work)
-        self._ended += self.schedule.commit_decode(work, drawn, self._version)
+        ended_s = time.monotonic()
+        tokens = int(work.lengths_N.sum())
         self._steps += 1
-        self._busy += int(work.lengths_N.sum())
+        self._busy += tokens
+        self._decode_s += ended_s - began_s
+        if self._trace.on:
+            self._trace.step("decode", began_s, ended_s, tokens)
+        self._end(self.schedule.commit_decode(work, drawn, self._version))
 
-    @contextmanager
-    def _span(self, name: str):
-        if self._trace is None:
-            yield
+    def _first_step(self, work: Decode, now_s: float) -> None:
+        for slot in work.slots_N[np.flatnonzero(work.lengths_N)].tolist():
+            if slot in self._reading:
+                self._reading.discard(slot)
+                self.schedule.jobs[slot].times.decoded_s = now_s
+
+    def _end(self, outcomes: list[Outcome]) -> None:
+        """Requests are over: what they came to, with the time it took."""
+        if not outcomes:
             return
-        self._trace.begin(TRACK, name, time.monotonic_ns())
-        try:
-            yield
-        finally:
-            self._trace.end(TRACK, time.monotonic_ns())
+        now_s = time.monotonic()
+        for job, outcome in outcomes:
+            sample = outcome if isinstance(outcome, Sample) else None
+            self._trace.stayed(job, sample, now_s)
+            self._ended.append((job, outcome if sample is None else _timed(job, sample, now_s)))
+
+
+def _timed(job: Job, sample: Sample, now_s: float) -> Sample:
+    queue_s, prefill_s, decode_s = job.times.spent(now_s)
+    return msgspec.structs.replace(sample, queue_s=queue_s, prefill_s=prefill_s, decode_s=decode_s)
 
 
 def _not_loaded(asked: int, in_force: int, error: Exception) -> RuntimeError:

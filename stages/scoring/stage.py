@@ -34,12 +34,15 @@ from stages.models.logprobs import target_logprobs
 from stages.models.mesh import row_sharding, shares_of_rows
 from stages.models.transformer import Transformer
 from stages.records import Episode, Group, Status, Weights
+from stages.roles import Role, compiling
 from stages.scoring.config import ScoringConfig
 from stages.scoring.held import Held
 from stages.scoring.targets import cut, is_scored, problem_of, put, units_of
 
 Fills = Literal["reference", "teacher", "values"]
 """Field of ``Episode`` that a stage fills."""
+_ROLES = {"reference": "reference", "teacher": "teacher", "values": "critic"}
+"""Its track in the trace."""
 
 
 class TokenScores:
@@ -100,16 +103,19 @@ class TokenScores:
         if isinstance(self._model, ActorCritic):
             self._model.begin()
         self._held, self._in_force = self._described(), None
-        self._held.open()
-        with jax.set_mesh(self._held.mesh):
-            jitted = scores_of(self._held.graphdef, self._fills == "values", self._temperature)
-            self._programs = {shape: self._compiled(jitted, shape) for shape in self._shapes}
+        self._role = Role(_ROLES[self._fills])
+        with self._role.span("open"):
+            self._held.open()
+            with jax.set_mesh(self._held.mesh):
+                jitted = scores_of(self._held.graphdef, self._fills == "values", self._temperature)
+                self._programs = {shape: self._compiled(jitted, shape) for shape in self._shapes}
 
     def _compiled(self, jitted: Any, shape: tuple[int, int]) -> Callable[..., jax.Array]:
         self.num_compilations += 1
         place = row_sharding(self._held.mesh)
         rows = [jax.ShapeDtypeStruct(shape, dtype, sharding=place) for dtype in (np.int32, np.int32, np.int32, bool)]
-        return jitted.lower(*self._held.shapes, *rows).compile()
+        with compiling("score", "x".join(map(str, shape))):
+            return jitted.lower(*self._held.shapes, *rows).compile()
 
     async def load(self, weights: Weights, version: int) -> None:
         """Put in force what a version has for this stage; returns when it is. Of an open stage.
@@ -135,7 +141,8 @@ class TokenScores:
         wanted = [episode for episode in group.episodes if is_scored(episode)]
         if not wanted:
             return group
-        with self._computing, context.span("score", fills=self._fills, members=len(wanted)):
+        told = {"fills": self._fills, "members": len(wanted)}
+        with self._computing, context.span("score", **told), self._role.span("score", **told):
             parameters = self._held.on_devices()
             scores = self._scored(parameters, wanted)
             for index, episode in enumerate(wanted):

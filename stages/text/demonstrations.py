@@ -54,7 +54,7 @@ def demonstrate(example: Example, chat: Chat, tools: Sequence[ToolSpec], *, birt
     for index, (said, replies) in enumerate(rounds):
         ids = chat.write(said)
         unknown = np.full(len(ids), np.nan, np.float32), np.full(len(ids), -1, np.int32)
-        transcript.sample(ids, *unknown, said, "stop", model_s=0.0)
+        transcript.sample(ids, *unknown, said, "stop", model_s=None)
         if index + 1 < len(rounds):
             transcript.give(chat.extend(replies, said=said), replies)
     prompt = next((message.content for message in opening if message.role == "user"), "")

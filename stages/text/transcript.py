@@ -90,7 +90,10 @@ class Transcript:
         versions: np.ndarray,
         message: Message,
         stop_reason: Literal["stop", "length", "aborted"],
-        model_s: float,
+        model_s: float | None,
+        queue_s: float | None = None,
+        prefill_s: float | None = None,
+        decode_s: float | None = None,
     ) -> None:
         """Append one turn of sampled tokens, exactly as sampled: mask True.
 
@@ -100,7 +103,10 @@ class Transcript:
             versions: [N].
             message: the turn as read.
             stop_reason: see ``Turn``.
-            model_s: see ``Turn``.
+            model_s: see ``Turn``, as for the parts of it below.
+            queue_s: waiting.
+            prefill_s: reading in.
+            decode_s: sampling.
 
         Raises:
             ValueError: the arrays differ in length, or are empty.
@@ -110,7 +116,8 @@ class Transcript:
         start = self._length
         self._append(ids, logprobs, versions, sampled=True)
         self._num_sampled += len(ids)
-        self.turns.append(Turn(start, self._length, stop_reason, model_s, None))
+        told = {"queue_s": queue_s, "prefill_s": prefill_s, "decode_s": decode_s}
+        self.turns.append(Turn(start, self._length, stop_reason, model_s, None, **told))
         self._spoken.append(len(self.messages))
         self.messages.append(message)
 

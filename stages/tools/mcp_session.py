@@ -16,6 +16,7 @@ from typing import Any
 
 import anyio
 
+from stages.tools.context import tool_context
 from stages.tools.credentials import Credentials
 from stages.tools.sandbox import LAUNCHER
 from stages.tools.tool import BrokenToolError
@@ -119,8 +120,9 @@ class McpSession:
         """
         self.check_credentials()  # by each episode, whose errors are blanked of what it has used, also where another one opens
         try:
-            async with asyncio.timeout(limit_s):
-                await self._settled.wait()
+            with tool_context().span("network", kind="MCP"):
+                async with asyncio.timeout(limit_s):
+                    await self._settled.wait()
         except TimeoutError:
             self._scope.cancel()
             raise BrokenToolError(f"the MCP server did not answer within {limit_s:g} s") from None
@@ -140,7 +142,8 @@ class McpSession:
         if self.over:
             raise self._gone()
         try:
-            return await self._client.call_tool(name, dict(arguments))
+            with tool_context().span("network", kind="MCP"):
+                return await self._client.call_tool(name, dict(arguments))
         except MCPError as error:
             if error.code == CONNECTION_CLOSED or self.over:
                 self.check_credentials()  # the connection of a revoked one is closed at once

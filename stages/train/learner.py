@@ -7,7 +7,7 @@ all of it where it has none. Everything lies on the mesh that the model's parame
 ``compile``, the gradient for each shape there is; rows of another shape are an error and never a compilation.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -20,6 +20,7 @@ from stages.batches.rows import Rows
 from stages.losses.tokens import Loss, Tokens
 from stages.models.lora import trained
 from stages.models.mesh import mesh_of, replicated, row_sharding
+from stages.roles import compiling, role_span
 from stages.train.config import TrainerConfig
 from stages.train.optimizer import num_updates
 from stages.train.programs import Layout, programs, rows_like, scores_first
@@ -70,24 +71,30 @@ class Learner:
             for shape in self._config.shapes:
                 rows = self._spread(rows_like(shape, self._config, self._loss))
                 arguments = self.parameters, self.accumulated, self._frozen, rows, np.int32(0)
-                self._accumulate[shape] = self._compiled(made.accumulate, *arguments)
+                self._accumulate[shape] = self._compiled("gradient", shape, made.accumulate, *arguments)
                 if scores_first(self._config, self._loss):
                     bare = self._spread(rows_like(shape, self._config, self._loss)._replace(proximal=None))
-                    self._logprobs[shape] = self._compiled(made.logprobs, self.parameters, self._frozen, bare)
+                    self._logprobs[shape] = self._compiled(
+                        "proximal", shape, made.logprobs, self.parameters, self._frozen, bare
+                    )
             scalars = np.float32(0), np.float32(0)
-            self._update = self._compiled(made.update, self.parameters, state, self.accumulated, *scalars)
+            self._update = self._compiled("update", (), made.update, self.parameters, state, self.accumulated, *scalars)
             if made.publish is not None:
-                self._publish = self._compiled(made.publish, self.parameters)
+                self._publish = self._compiled("publish", (), made.publish, self.parameters)
 
-    def accumulate(self, rows: Rows, version: int) -> None:
+    def accumulate(self, rows: Rows, version: int) -> jax.Array:
         """Add the gradient of a micro-batch; returns once it is there, so that no more than one is ever in flight.
 
         Args:
             rows: of a compiled shape.
             version: of the parameters, to tell which tokens they sampled; one that no token has tells of none.
+
+        Returns:
+            Float32 [N, L]: log-probabilities of the targets under the parameters, on the device.
         """
         arguments = self.parameters, self.accumulated, self._frozen, self._spread(rows), np.int32(version)
-        self.accumulated = jax.block_until_ready(self._accumulate[rows.ids.shape](*arguments))
+        self.accumulated, logprobs = jax.block_until_ready(self._accumulate[rows.ids.shape](*arguments))
+        return logprobs
 
     def logprobs(self, rows: Rows) -> np.ndarray:
         """float32 [N, L]: log-probabilities of the tokens of a micro-batch under the parameters as they are."""
@@ -120,6 +127,11 @@ class Learner:
         return self.published
 
     @property
+    def devices(self) -> Sequence[jax.Device]:
+        """Those of the mesh that are this process's."""
+        return [device for device in self._mesh.devices.flat if device.process_index == jax.process_index()]
+
+    @property
     def num_updates(self) -> int:
         """Updates that were applied, those of a resumed run included."""
         return num_updates(self.state)
@@ -141,17 +153,23 @@ class Learner:
             self.published = parameters if self._made.publish is None else self._made.publish(parameters)
 
     def _at_rest(self, state: Any) -> Any:
-        return state if self._config.optimizer_memory == "device" else jax.device_put(state, self._made.state_at_rest)
+        if self._config.optimizer_memory == "device":
+            return state
+        with role_span("transfer", what="optimizer state", to="host"):
+            return jax.block_until_ready(jax.device_put(state, self._made.state_at_rest))
 
     def _state_on_device(self) -> Any:
         """As the update takes and donates it: the arrays at rest themselves, or a copy of those in the host's memory."""
         if self._config.optimizer_memory == "device":
             return self.state
-        return jax.device_put(self.state, jax.tree.map(lambda leaf: leaf.sharding, self._made.state))
+        with role_span("transfer", what="optimizer state", to="device"):
+            places = jax.tree.map(lambda leaf: leaf.sharding, self._made.state)
+            return jax.block_until_ready(jax.device_put(self.state, places))
 
-    def _compiled(self, jitted: Any, *arguments: Any) -> Compiled:
+    def _compiled(self, name: str, shape: tuple[int, ...], jitted: Any, *arguments: Any) -> Compiled:
         self.num_compilations += 1
-        program = jitted.lower(*arguments).compile()
+        with compiling(name, "x".join(map(str, shape))):
+            program = jitted.lower(*arguments).compile()
         memory = program.memory_analysis()
         self.temporary_bytes = max(self.temporary_bytes, memory.temp_size_in_bytes if memory is not None else 0)
         return program

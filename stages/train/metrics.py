@@ -47,7 +47,7 @@ class Updated:
 
 def of_the_machine(name: str) -> bool:
     """Whether a figure of a row is one of the clock or of the machine, which no two runs share, and not of what was trained."""
-    return name.endswith(("_s", "_s_mean", "_per_second")) or name in ("time", "compilations", "temporary_bytes")
+    return name.endswith(("_s", "_s_mean", "_per_second", "_bytes")) or name in ("time", "compilations")
 
 
 class StepMeter:

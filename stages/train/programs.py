@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from stages.batches.rows import Rows, empty_rows
 from stages.losses.tokens import Loss
-from stages.models.mesh import mesh_of, replicated
+from stages.models.mesh import mesh_of, replicated, row_sharding
 from stages.train.config import TrainerConfig
 from stages.train.optimizer import make_optimizer
 from stages.train.step import Accumulated, cast_like, make_accumulate, make_objective, make_pulls, make_read, make_update
@@ -28,7 +28,7 @@ class Programs(NamedTuple):
     init: Any
     """Optimizer state of parameters."""
     accumulate: Any
-    """Donates its second argument, what was accumulated."""
+    """Donates its second argument, what was accumulated. Gives log-probabilities of the targets beside it."""
     update: Any
     """Donates its second and third argument, optimizer state and what was accumulated; where parameters are published in
     another type, so that nobody else has these, its first one too."""
@@ -97,14 +97,16 @@ def programs(
     )  # fmt: skip
     state_at = jax.tree.map(lambda leaf: leaf.sharding, state)
     rows = rows_like(config.shapes[0], config, loss)
-    reported, (sums, gap) = jax.eval_shape(objective, shapes, frozen.tree, rows, np.int32(0))
+    reported, (sums, gap, _) = jax.eval_shape(objective, shapes, frozen.tree, rows, np.int32(0))
     loose = jax.tree.map(lambda leaf: _at(leaf, everywhere), (reported, sums, gap))
     accumulated = Accumulated(shapes, *loose)
     sums_at = jax.tree.map(lambda leaf: leaf.sharding, accumulated)
     own = all(dtype == jnp.float32 for dtype in layout.dtypes)
     return Programs(
         init=jax.jit(optimizer.init, out_shardings=state_at),
-        accumulate=jax.jit(make_accumulate(objective), donate_argnums=1, out_shardings=sums_at),
+        accumulate=jax.jit(
+            make_accumulate(objective), donate_argnums=1, out_shardings=(sums_at, row_sharding(mesh_of(layout.leaves)))
+        ),
         update=jax.jit(
             make_update(optimizer),
             donate_argnums=(1, 2) if own else (0, 1, 2),

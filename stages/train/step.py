@@ -59,8 +59,8 @@ class Outcome(NamedTuple):
     """As accumulated."""
 
 
-Objective = Callable[[Any, Any, Rows, jax.Array], tuple[jax.Array, tuple[Sums, Gap]]]
-Accumulate = Callable[[Any, Accumulated, Any, Rows, jax.Array], Accumulated]
+Objective = Callable[[Any, Any, Rows, jax.Array], tuple[jax.Array, tuple[Sums, Gap, jax.Array]]]
+Accumulate = Callable[[Any, Accumulated, Any, Rows, jax.Array], tuple[Accumulated, jax.Array]]
 Update = Callable[[Any, Any, Accumulated, jax.Array, jax.Array], tuple[Any, Any, Accumulated, Outcome]]
 Read = Callable[[Any, Any, Rows], Tokens]
 
@@ -117,12 +117,14 @@ def make_read(
 
 
 def make_objective(read: Read, loss: Loss) -> Objective:
-    """(parameters, frozen, rows, version) -> (summed loss, what to report)."""
+    """(parameters, frozen, rows, version) -> (summed loss, (what to report, float32 [B, T]: log-probabilities of targets))."""
 
-    def objective(parameters: Any, frozen: Any, rows: Rows, version: jax.Array) -> tuple[jax.Array, tuple[Sums, Gap]]:
+    def objective(
+        parameters: Any, frozen: Any, rows: Rows, version: jax.Array
+    ) -> tuple[jax.Array, tuple[Sums, Gap, jax.Array]]:
         tokens = read(parameters, frozen, rows)
         summed, sums = loss(tokens)
-        return summed, (sums, jax.lax.stop_gradient(_gap(tokens, rows.versions == version)))
+        return summed, (sums, *jax.lax.stop_gradient((_gap(tokens, rows.versions == version), tokens.logprobs)))
 
     return objective
 
@@ -138,13 +140,15 @@ def make_pulls(read: Read, loss: Loss) -> Callable[[Any, Any, Rows], tuple[Token
 
 
 def make_accumulate(objective: Objective) -> Accumulate:
-    """(parameters, accumulated, frozen, rows, version) -> accumulated. The accumulated argument may be donated."""
+    """(parameters, accumulated, frozen, rows, version) -> (accumulated, log-probabilities). The second may be donated."""
     gradient = jax.value_and_grad(objective, has_aux=True)
 
-    def accumulate(parameters: Any, before: Accumulated, frozen: Any, rows: Rows, version: jax.Array) -> Accumulated:
-        (loss, (sums, gap)), gradients = gradient(parameters, frozen, rows, version)
+    def accumulate(
+        parameters: Any, before: Accumulated, frozen: Any, rows: Rows, version: jax.Array
+    ) -> tuple[Accumulated, jax.Array]:
+        (loss, (sums, gap, logprobs_BT)), gradients = gradient(parameters, frozen, rows, version)
         added = jax.tree.map(jnp.add, before, Accumulated(gradients, loss, sums, gap))
-        return added._replace(gap=added.gap._replace(max=jnp.maximum(before.gap.max, gap.max)))
+        return added._replace(gap=added.gap._replace(max=jnp.maximum(before.gap.max, gap.max))), logprobs_BT
 
     return accumulate
 

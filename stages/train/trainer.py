@@ -10,7 +10,8 @@ what an update is made from in ``minibatches.py``, what becomes of a bad one in 
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,9 +26,12 @@ from stages.batches.rows import RowFiller, Rows
 from stages.cancellation import to_the_end
 from stages.checkpoint.store import PARAMETERS, load_arrays, save_arrays
 from stages.losses.tokens import Loss
+from stages.memory_in_use import device_bytes, device_peak_bytes, host_bytes
 from stages.models.critic import ActorCritic, parted, together
 from stages.models.mesh import mesh_of, shares_of_rows
+from stages.profile import Profile, current_profile
 from stages.records import Batch, Weights
+from stages.roles import Role
 from stages.train.advice import advice
 from stages.train.bad_steps import BadSteps, bad_step_error, describe
 from stages.train.config import TrainerConfig
@@ -46,6 +50,7 @@ from stages.train.minibatches import Minibatch, of_step, order
 from stages.train.norms import bound, known, no_norms, window, with_norm
 from stages.train.optimizer import learning_rate
 from stages.train.programs import scores_first
+from stages.train.samples import Samples
 
 NO_VERSION = -2
 """That no token has: after the first update of a step no token was sampled by the parameters as they are."""
@@ -84,6 +89,7 @@ class Trainer:
         temperature: what the episodes are sampled at, so that both sides score one distribution; 0 (greedy) stands for 1.
         whiten: make the advantages of a step have mean 0 and deviation 1 over its tokens, see ``whitening.py``.
         follow: how the reference that is published with the weights follows them; ``None`` publishes none.
+        samples: chooses episodes to be looked at, and is told what there is to know of them; ``None`` for none.
         clock: seconds, for the times of a step.
 
     Attributes:
@@ -103,6 +109,7 @@ class Trainer:
         temperature: float = 1.0,
         whiten: bool = False,
         follow: FollowConfig | None = None,
+        samples: Samples | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._model = model
@@ -112,11 +119,13 @@ class Trainer:
         self._whiten = whiten
         self._bad_steps = bad_steps
         self._follow = follow
+        self._samples = samples or Samples()
         self._clock = clock
         self._schedule = learning_rate(config)
         self._held = config.max_updates > 1 or whiten
         self._step = self._num_skipped = 0
         self._state = TrainerState()
+        self._profile: Profile | None = None
         self.last_row: StepRow | None = None
         _check_rows(config, model)
 
@@ -136,14 +145,16 @@ class Trainer:
 
     def open(self) -> None:
         """Initialise and compile. What ``async with`` does, for callers without an event loop."""
-        if isinstance(self._model, ActorCritic):
-            self._model.begin()
-        self._learner = Learner(self._model, self._loss, self._config, self._temperature)
-        policy, _ = parted(self._model, self._learner.published)
-        self._following = None if self._follow is None else Following(self._follow, policy)
-        self._norms = no_norms()
-        self._learner.compile()
-        self._schedule(0)  # compiles what it is made of
+        self._role, self._profile = Role("trainer"), current_profile()
+        with self._role.span("open"):
+            if isinstance(self._model, ActorCritic):
+                self._model.begin()
+            self._learner = Learner(self._model, self._loss, self._config, self._temperature)
+            policy, _ = parted(self._model, self._learner.published)
+            self._following = None if self._follow is None else Following(self._follow, policy)
+            self._norms = no_norms()
+            self._learner.compile()
+            self._schedule(0)  # compiles what it is made of
         self._begin()
         self._since = self._clock()
 
@@ -159,6 +170,7 @@ class Trainer:
         """Go on after this step, with the arrays that ``load`` took over. Bad steps that came after it never were."""
         self._state, self._step, self._num_skipped = state, state.step, state.skipped
         self._norms = window(state.norms)
+        self._profiled()
         if self._bad_steps is not None:
             self._bad_steps.forget(after=state.step)
 
@@ -217,6 +229,7 @@ class Trainer:
         """
         self._meter.add(batch, context.lag)
         self._arrived.batches.append(batch)
+        self._samples.add(batch)
         if not self._held:
             self._stream(self._filler.add(batch.units), context)
 
@@ -237,14 +250,19 @@ class Trainer:
             meter.trains(self._arrived.batches)
             self._stream(self._filler.flush(), context)
             self._update(0, self._arrived, self._step, context)
-        self._learner.publish()
+        with self._doing("publish", context):
+            self._learner.publish()
+            if self._following is not None:
+                masters, _ = parted(self._model, self._learner.parameters)
+                self._following.advance(self._step + 1, self.weights.parameters, masters)
         self._step += 1
-        if self._following is not None:
-            masters, _ = parted(self._model, self._learner.parameters)
-            self._following.advance(self._step, self.weights.parameters, masters)
+        self._samples.finish(self._step)
+        if self._profile is not None:
+            self._profile.step_ends(self._step)
         self._begin()
         now = self._clock()
         self.last_row = self._row(meter, step_s=now - self._since)
+        self._role.count("trainer trained", meter.num_tokens / (now - self._since), "tokens/s")
         context.report(self.last_row)
         self._since = now
         self._state = TrainerState(self._step, self._num_skipped, known(self._norms))
@@ -253,6 +271,18 @@ class Trainer:
     def _begin(self) -> None:
         self._meter, self._arrived = StepMeter(), Minibatch()
         self._filler = self._new_filler()
+        self._profiled()
+
+    def _profiled(self) -> None:
+        if self._profile is not None:
+            self._profile.step_begins(self._step + 1)
+
+    @contextmanager
+    def _doing(self, name: str, context: Context, **args: Any) -> Generator[None]:
+        """A slice in the worker's track and in that of the trainer's role."""
+        step = self._step + 1
+        with context.span(name, step=step, **args), self._role.span(name, step, **args):
+            yield
 
     def _new_filler(self) -> RowFiller:
         return RowFiller(self._config.shapes, self._loss.needs.arrays)
@@ -279,7 +309,7 @@ class Trainer:
         """Give all rows of a step the log-probabilities of its first parameters: what every pass compares with."""
         begun = self._clock()
         apart, count = 0.0, 0
-        with context.span("proximal", step=self._step + 1):
+        with self._doing("proximal", context):
             for part in parts:
                 for at, rows in enumerate(part.rows):
                     proximal = self._learner.logprobs(rows)
@@ -291,8 +321,9 @@ class Trainer:
 
     def _take_gradient(self, rows: Rows, version: int, context: Context) -> None:
         begun = self._clock()
-        with context.span("gradient", step=self._step + 1, targets=int(rows.mask.sum())):
-            self._learner.accumulate(rows, version)
+        with self._doing("gradient", context, targets=int(rows.mask.sum()), shape="x".join(map(str, rows.ids.shape))):
+            logprobs = self._learner.accumulate(rows, version)
+        self._samples.scored(rows, logprobs)
         self._meter.gradient_s += self._clock() - begun
         self._meter.num_microbatches += 1
         self._meter.num_places += rows.segments.size
@@ -301,7 +332,7 @@ class Trainer:
     def _update(self, number: int, minibatch: Minibatch, version: int, context: Context) -> None:
         begun = self._clock()
         most = bound(self._norms, self._config)
-        with context.span("update", step=self._step + 1):
+        with self._doing("update", context):
             outcome = self._learner.update(minibatch.divisor, most)
         norm, loss = float(outcome.grad_norm), float(outcome.loss)
         updated = Updated(
@@ -342,6 +373,9 @@ class Trainer:
             "learning_rate": float(self._schedule(self._learner.num_updates - 1)) if applied else None,
             "compilations": self._learner.num_compilations,
             "temporary_bytes": self._learner.temporary_bytes,
+            "device_bytes": device_bytes(self._learner.devices),
+            "device_peak_bytes": device_peak_bytes(self._learner.devices),
+            "host_bytes": host_bytes(),
         }
         row["warning"] = warning(row, self._config.no_signal_warning)
         return row

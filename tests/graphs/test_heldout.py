@@ -32,13 +32,10 @@ def rows_of(folder: Path, stage: str) -> list[dict[str, Any]]:
     return [row for row in rows if row["phase"] == "rl" and row["stage"] == stage]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, config: Callable[..., CalculatorConfig], run: Run) -> Path:
+@pytest.fixture
+def folder(evaluated: Path) -> Path:
     """Of a run of four steps that is evaluated at versions 0, 2 and 4, 12 tasks twice each."""
-    folder = tmp_path_factory.mktemp("heldout") / "run"
-    heldout = HeldoutConfig(every=2, num_tasks=12, attempts=2, pass_at=(1, 2), max_concurrency=4)
-    run(program(config, heldout, GateConfig(action="keep_best"), steps=4), folder)
-    return folder
+    return evaluated
 
 
 def spans(trace: Trace, track: str, name: str) -> list[tuple[int, int]]:

@@ -9,8 +9,7 @@ import pytest
 from flax import nnx
 
 from flow import Context, Graph, Run
-from flow.trace import PerfettoWriter, read_trace
-from graphs.engine_trace import EngineTrace
+from flow.trace import PerfettoWriter, read_trace, recording
 from stages.agents.model_agent import ModelAgent
 from stages.agents.sampling import SamplingConfig
 from stages.envs.task_env import TaskEnv
@@ -45,26 +44,16 @@ SLOW, STEPS = 3, 15
 pytestmark = pytest.mark.slow  # An engine compiles.
 
 
-class CountedTrace(EngineTrace):
-    """Counts the decode steps that begin, on the engine's thread."""
-
-    decodes = 0
-
-    def begin(self, track: str, name: str, ns: int) -> None:
-        self.decodes += name == "decode"
-        super().begin(track, name, ns)
-
-
 class SlowJudge(ScriptedPolicy):
     """Answers questions about the first groups only after so many steps of the engine: for ever, if those waited for it."""
 
-    def __init__(self, trace: CountedTrace):
+    def __init__(self, engine: Engine):
         super().__init__(CHAT, ["verdict: 1"])
-        self._trace = trace
+        self._engine = engine
 
     async def sample(self, request: SampleRequest) -> Sample:
-        begun, slow = self._trace.decodes, int(CHAT.read(request.ids[2:-1]).content) < SLOW
-        while slow and self._trace.decodes <= begun + STEPS:  # noqa: ASYNC110 - the engine's thread tells nobody
+        begun, slow = self._engine.statistics().steps, int(CHAT.read(request.ids[2:-1]).content) < SLOW
+        while slow and self._engine.statistics().steps <= begun + STEPS:  # noqa: ASYNC110 - the engine's thread tells nobody
             await anyio.sleep(0.001)
         return await super().sample(request)
 
@@ -91,24 +80,25 @@ def ask_for_the_group(episode: Episode) -> list[Message]:
 
 def test_the_engine_decodes_while_a_judge_is_waited_for(tmp_path: Path):
     """The trace shows each question as a slice, and the steps of the engine that began inside of it."""
-    trace, groups = CountedTrace(), list[Group]()
-    engine = Engine(Transformer(MODEL, nnx.Rngs(0)), ENGINE, trace=trace)
-    judge = Judge(SlowJudge(trace), CHAT, JudgeConfig(deadline_s=30), asks=ask_for_the_group, pool="judge")
+    groups, engine = list[Group](), Engine(Transformer(MODEL, nnx.Rngs(0)), ENGINE)
+    judge = Judge(SlowJudge(engine), CHAT, JudgeConfig(deadline_s=30), asks=ask_for_the_group, pool="judge")
     graph = graph_of(engine, judge, {"judge": 2}, 12, groups)
 
     async def run() -> None:
-        with PerfettoWriter(tmp_path / "run.pftrace") as recorder:
-            trace.attach(recorder)
+        with PerfettoWriter(tmp_path / "run.pftrace") as recorder, recording(recorder):
             async with engine:
                 await Run(graph.build(), recorder=recorder).finish()
 
     asyncio.run(run())
     assert [episode.reward for group in groups for episode in group.episodes] == [1.0] * 24
     slices = read_trace(tmp_path / "run.pftrace").slices
-    decodes = [each.start_ns for each in slices if each.name == "decode"]
+    decodes = [each for each in slices if each.name == "decode" and "steps" in each.args]
     judged = [each for each in slices if each.name == "judge" and each.end_ns is not None]
     assert len(judged) == 12, "one question for each group, whose members ask the same"
-    inside = sorted(sum(each.start_ns < decode < each.end_ns for decode in decodes) for each in judged)
+    inside = sorted(
+        sum(steps.args["steps"] for steps in decodes if each.start_ns < steps.end_ns and steps.start_ns < each.end_ns)
+        for each in judged
+    )
     assert inside[-SLOW] >= STEPS, "groups are judged as they complete, so the slow ones may come in any order"
 
 

@@ -11,7 +11,7 @@ FLOW_MAY_IMPORT = {"flow", "anyio", "msgspec", "perfetto", "google.protobuf"}
 """The protobuf runtime comes with perfetto, whose message classes are made of it."""
 FLOW_TESTING_MAY_IMPORT = {"hypothesis"}
 """For strategies and shrinking, inside the functions that need it: who does not call them need not have it."""
-FREE_FOR_ALL = {"arrays", "records", "policy", "cancellation", "exits", "packages"}
+FREE_FOR_ALL = {"arrays", "records", "policy", "cancellation", "exits", "packages", "memory_in_use", "profile", "roles"}
 ALLOWED = {
     ("agents", "envs"): "an agent talks with an environment",
     ("agents", "text"): "an agent renders messages and parses calls",

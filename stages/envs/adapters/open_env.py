@@ -20,6 +20,7 @@ from stages.envs.adapters.turns import InvalidActions
 from stages.envs.environment import Opening, Reply
 from stages.packages import optional_package
 from stages.records import Message, Status, Task
+from stages.tools.context import tool_context
 from stages.tools.tool import bounded
 
 MAX_FRAME_BYTES = 2**24
@@ -130,7 +131,8 @@ class OpenEnv:
         until = anyio.current_time() + self._room_s
         while True:
             try:
-                self._socket = await client.connect(self._url, max_size=MAX_FRAME_BYTES)
+                with tool_context().span("network", kind="connect"):
+                    self._socket = await client.connect(self._url, max_size=MAX_FRAME_BYTES)
             except (OSError, ValueError) as error:
                 raise self._failed(f"{type(error).__name__}: {error}") from error
             begun = await self._ask("reset", settings)
@@ -142,12 +144,13 @@ class OpenEnv:
     async def _ask(self, kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         closed = optional_package("websockets.exceptions", "openenv", "OpenEnv").ConnectionClosed
         # A server that refuses a session says why and closes, maybe before anything was sent; what it said can still be read.
-        with contextlib.suppress(closed):
-            await self._socket.send(json.dumps({"type": kind, "data": fields}))
-        try:
-            return json.loads(await self._socket.recv())
-        except closed as error:
-            raise self._failed(f"{type(error).__name__}: {error}") from error
+        with tool_context().span("network", kind=kind):
+            with contextlib.suppress(closed):
+                await self._socket.send(json.dumps({"type": kind, "data": fields}))
+            try:
+                return json.loads(await self._socket.recv())
+            except closed as error:
+                raise self._failed(f"{type(error).__name__}: {error}") from error
 
     def _failed(self, got: str) -> OpenEnvError:
         return OpenEnvError(f"expected an observation; got {got}, from the OpenEnv server at {self._url}; see the server's log")

@@ -3,7 +3,6 @@
 import asyncio
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -19,32 +18,17 @@ from stages.rollout.config import EngineConfig
 from stages.rollout.engine import Engine
 
 
-class Clock:
-    """Adds up the time of each kind of step."""
-
-    def __init__(self) -> None:
-        self.seconds: Counter[str] = Counter()
-        self._open: list[tuple[str, int]] = []
-
-    def begin(self, track: str, name: str, ns: int) -> None:
-        self._open.append((name, ns))
-
-    def end(self, track: str, ns: int) -> None:
-        name, begun = self._open.pop()
-        self.seconds[name] += (ns - begun) / 1e9
-
-
 class Rounds:
     """Answers the workload again and again, each time from empty caches."""
 
-    def __init__(self, engine: Engine, weights: Weights, clock: Clock):
-        self._engine, self._weights, self._clock, self._num = engine, weights, clock, 0
+    def __init__(self, engine: Engine, weights: Weights):
+        self._engine, self._weights, self._num = engine, weights, 0
 
     async def run(self, requests: list[Request]) -> Measured:
         self._num += 1
         # The same weights under a new version: nothing that an earlier round has cached may serve this one.
         await self._engine.load(self._weights, self._num)
-        before, self._clock.seconds = self._engine.statistics(), Counter()
+        before = self._engine.statistics()
         begun, worked = time.perf_counter(), time.process_time()
         replies = await asyncio.gather(*(self._reply(at, request) for at, request in enumerate(requests)))
         seconds, worked, after = time.perf_counter() - begun, time.process_time() - worked, self._engine.statistics()
@@ -52,8 +36,8 @@ class Rounds:
         expected = sum(len(request.prompt) - 1 for request in requests)
         assert read_in >= 0.95 * expected, f"prompts have {expected} tokens, only {read_in} were read in"
         occupancy = (after.busy_slot_steps - before.busy_slot_steps) / (steps * self._engine.config.slots)
-        spans = {f"{name}_s": self._clock.seconds[name] for name in ("prefill", "decode")}
-        return Measured(seconds, replies, worked, {**spans, "decode_steps": steps, "occupancy": occupancy})
+        spent = {"prefill_s": after.prefill_s - before.prefill_s, "decode_s": after.decode_s - before.decode_s}
+        return Measured(seconds, replies, worked, {**spent, "decode_steps": steps, "occupancy": occupancy})
 
     async def _reply(self, at: int, request: Request) -> list[int]:
         session = f"{self._num}-{at}"
@@ -66,12 +50,12 @@ class Rounds:
 
 def main(gguf: str, slots: str) -> None:
     """Open the engine, warm up, answer."""
-    model, clock = load_gguf(gguf), Clock()
+    model = load_gguf(gguf)
     config = EngineConfig(slots=int(slots), context_length=CONTEXT)
     with asyncio.Runner() as runner:
-        engine = Engine(model, config, trace=clock)
+        engine = Engine(model, config)
         runner.run(engine.__aenter__())
-        rounds = Rounds(engine, Weights(nnx.state(model, nnx.Param)), clock)
+        rounds = Rounds(engine, Weights(nnx.state(model, nnx.Param)))
         runner.run(rounds.run(warm_up(read())))
         answer(lambda: runner.run(rounds.run(read())))
         runner.run(engine.__aexit__())

@@ -18,7 +18,6 @@ from flow.saving._points import reach
 from graphs.calculator import CalculatorConfig
 from graphs.catalogue import CATALOGUE, Entry
 from graphs.cli import main as headrace
-from graphs.engine_trace import EngineTrace
 from graphs.evaluate import EvaluateConfig
 from graphs.heldout_config import HeldoutConfig
 from graphs.parts import Parts
@@ -157,12 +156,11 @@ def counted(config: CalculatorConfig) -> Program:
     """The calculator, small, counted, and late by chance."""
     tool = LateTool(calculator_tool(), config.delay.max_s)
     model = nnx.eval_shape(lambda: Transformer(config.model, nnx.Rngs(0)))
-    trace, chat = EngineTrace(), CompactChat([tool])
+    chat = CompactChat([tool])
     parts = Parts(
         model=model,
         load=lambda: nnx.update(model, nnx.state(Transformer(config.model, nnx.Rngs(config.seed)), nnx.Param)),
-        engine=Engine(model, config.engine, trace=trace, decode=chat.decode),
-        trace=trace,
+        engine=Engine(model, config.engine, decode=chat.decode),
         chat=chat,
         agent=ToolAgent(),
         make_env=on_loop(lambda task: CountedEnv(ToolEnv([tool]))),

@@ -3,7 +3,7 @@
 This is what "equal" means where it is said that a run which was killed and gone on with equals one that never was:
 
 * ``metrics.jsonl``: the same rows of each stage in the same order, one for each step, every field but the times. Rows that tell
-  of a commit which could not be made are no part of it.
+  of a commit which could not be made, of health or of an alert are no part of it.
 * ``episodes.jsonl``: the same episodes, as often, with every word.
 * ``summary.json``: the same status, scores and counts.
 * commits: the last ones, and all that both have of one step, hold the same parameters, optimizer state and whatever else is in
@@ -29,8 +29,8 @@ from stages.train.metrics import of_the_machine
 TIMES = re.compile(r"seconds|.*_ms|.*(wait|work)_share|high_water|peak_rss_mb|attempts?")
 """Beside the figures of the clock and of the machine that a row of metrics has: others of time, how full things were, and how
 often something had to be begun."""
-COMMITS = "commits"
-"""What rows of the saving itself say in place of a stage."""
+BESIDE = {"commits", "health", "alerts", "loggers"}
+"""What rows of one start of a run say in place of a stage."""
 IN_FORCE = "cell "
 """What the arrays are called that were in force in the middle of an evaluation, as in some commits and not in others."""
 MOST = 20
@@ -75,7 +75,7 @@ def _rows(run: Path) -> dict[str, list[Any]]:
     rows: dict[str, list[Any]] = {}
     for line in (run / METRICS).read_bytes().splitlines():
         row = msgspec.json.decode(line)
-        if row.get("stage") == COMMITS:
+        if row.get("stage") in BESIDE:
             continue
         rows.setdefault(f"{row.get('phase')}/{row.get('stage')}", []).append(_timeless(row))
     return rows

@@ -6,6 +6,7 @@ import pytest
 from flow import Context, Graph
 from flow.testing import Collected, simulate
 from stages.agents.guards import ConversationClock, EpisodeError, GuardedEnvironment, TimeLimits
+from stages.agents.part_clock import PartClock
 from stages.envs.tool_env import ToolEnv
 from stages.records import Message, Task, ToolCall
 from stages.tools.context import set_tool_context
@@ -32,7 +33,7 @@ def played(limits, *turns):
 
     async def step(number: int, context: Context) -> tuple[int, str, float]:
         set_tool_context(permit=context.permit)
-        env = GuardedEnvironment(ToolEnv(TOOLS, parallel=("work",)), limits, context)
+        env = GuardedEnvironment(ToolEnv(TOOLS, parallel=("work",)), limits, context, PartClock(context))
         await env.reset(Task("t", "?"), (0, number, 0, 0))
         env.clock = ConversationClock(limits)
         calls = tuple(ToolCall(str(i), tool, {"seconds": seconds}) for i, (tool, seconds) in enumerate(turns[number]))

@@ -59,19 +59,11 @@ class World:
         self.fails: set[str] = fails or set()
         self.stops_at: int | None = None
         self.steps = 0
-        self.spans: list[tuple[str, str, float]] = []
         self.counted: list[tuple[int, str, int, list[int]]] = []
         self.pinned = PinnedEvaluation(
-            self.load, every=every, last=steps, first=first, deadline_s=deadline_s, trace=self, like=self.weights
+            self.load, every=every, last=steps, first=first, deadline_s=deadline_s, like=self.weights
         )
         self.graph = self.declare(steps, max_lag, quota, told_s)
-
-    # the trace
-    def begin(self, track: str, name: str, ns: int) -> None:
-        self.spans.append(("begin", name, ns / 1e9))
-
-    def end(self, track: str, ns: int) -> None:
-        self.spans.append(("end", "", ns / 1e9))
 
     def weights(self) -> Weights:
         return Weights({"number": jnp.asarray(self.steps)})

@@ -62,6 +62,17 @@ def with_engine(use: Callable[[Engine], Awaitable], config: EngineConfig = CONFI
     return asyncio.run(main())
 
 
+def before_each_step(engine: Engine, look: Callable[[], None]) -> None:
+    """Have the thread of an open engine call this before each decode step."""
+    decode = engine._device.decode
+
+    def looked(work):
+        look()
+        return decode(work)
+
+    engine._device.decode = looked
+
+
 def assert_same(one: Sample, other: Sample) -> None:
     np.testing.assert_array_equal(one.ids, other.ids)
     np.testing.assert_array_equal(one.logprobs, other.logprobs)
@@ -262,22 +273,19 @@ def test_new_weights_give_what_a_fresh_engine_with_them_gives():
 
 
 class Gate:
-    """A trace that holds the engine's thread before every sixth decode step, until told to go on."""
+    """Holds the engine's thread before every sixth decode step, until told to go on."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.reached, self.go = asyncio.Event(), threading.Event()
         self.decodes = 0
 
-    def begin(self, track: str, name: str, ns: int) -> None:
-        self.decodes += name == "decode"
-        if name == "decode" and self.decodes in (6, 12, 18):
+    def __call__(self) -> None:
+        self.decodes += 1
+        if self.decodes in (6, 12, 18):
             self.loop.call_soon_threadsafe(self.reached.set)
             self.go.wait(30)
             self.go.clear()
-
-    def end(self, track: str, ns: int) -> None:
-        pass
 
 
 def test_load_while_sampling_labels_each_token_with_the_version_that_sampled_it():
@@ -289,7 +297,8 @@ def test_load_while_sampling_labels_each_token_with_the_version_that_sampled_it(
     async def main():
         gate = Gate()
         config = CONFIG.model_copy(update={"prefill_wait": 0})
-        async with Engine(models[0], config, trace=gate) as engine:
+        async with Engine(models[0], config) as engine:
+            before_each_step(engine, gate)
             running = [asyncio.ensure_future(engine.sample(request(n, stop_ids=(), max_tokens=25))) for n in range(3)]
             for version in (1, 2, 3):
                 await gate.reached.wait()
@@ -375,25 +384,17 @@ def test_logprob_that_is_no_number_fails_its_request_and_not_the_engine():
     assert np.isfinite(with_engine(use).logprobs).all()
 
 
-class DyingTrace:
-    """A trace that fails at the fifth decode step: an error on the engine's thread from outside the engine."""
-
-    def __init__(self) -> None:
-        self.decodes = 0
-
-    def begin(self, track: str, name: str, ns: int) -> None:
-        self.decodes += name == "decode"
-        if self.decodes == 5:
-            raise OSError("disk full")
-
-    def end(self, track: str, ns: int) -> None:
-        pass
-
-
 def test_death_of_the_thread_reaches_everyone_who_waits_and_everyone_who_asks_later():
     """S13: running, waiting for a slot, or asking afterwards; weights too."""
 
+    steps = iter(range(5))
+
+    def die() -> None:
+        if next(steps) == 4:
+            raise OSError("disk full")
+
     async def use(engine: Engine):
+        before_each_step(engine, die)
         results = await asyncio.gather(*(engine.sample(request(n, stop_ids=())) for n in range(9)), return_exceptions=True)
         for later in (engine.sample(request(1)), engine.load(weights_of(make_model(1)), 1)):
             with pytest.raises(RuntimeError, match="disk full"):
@@ -401,7 +402,7 @@ def test_death_of_the_thread_reaches_everyone_who_waits_and_everyone_who_asks_la
         engine.release("episode 1")
         return results
 
-    for error in with_engine(use, trace=DyingTrace()):
+    for error in with_engine(use):
         assert isinstance(error, RuntimeError)
         assert isinstance(error.__cause__, OSError)
 
@@ -466,51 +467,19 @@ def test_engine_that_was_not_entered_says_so():
             asyncio.run(work)
 
 
-class Spans:
-    """Keeps spans, and checks that they nest and are told by the clock of the trace."""
-
-    def __init__(self) -> None:
-        self.spans: list[tuple[str, int]] = []
-        self.open: tuple[str, int] | None = None
-
-    def begin(self, track: str, name: str, ns: int) -> None:
-        assert self.open is None
-        assert track == "engine"
-        assert 0 <= time.monotonic_ns() - ns < 1e9
-        self.open = (name, ns)
-
-    def end(self, track: str, ns: int) -> None:
-        name, began = self.open
-        self.spans.append((name, ns - began))
-        self.open = None
-
-
-def test_spans_cover_prefill_decode_and_weights():
-    spans = Spans()
-
-    async def use(engine: Engine):
-        await engine.sample(request(1, stop_ids=()))
-        await engine.load(weights_of(make_model(1)), 1)
-        return engine.statistics().steps
-
-    steps = with_engine(use, trace=spans)
-    names = [name for name, _ in spans.spans]
-    assert names == ["compile", *["prefill"] * names.count("prefill"), *["decode"] * steps, "weights"]
-    assert names.count("prefill") >= 1
-    assert all(length >= 0 for _, length in spans.spans)
-
-
 def test_prefill_step_that_is_not_full_waits_while_others_decode():
     """A request of one token decodes at once; the other's context, one row of two, is held back for three decode steps."""
-    spans = Spans()
+    kinds: list[str] = []
 
     async def use(engine: Engine):
+        before_each_step(engine, lambda: kinds.append("decode"))
+        read_in = engine._device.read_in
+        engine._device.read_in = lambda work: (kinds.append("prefill"), read_in(work))
         long = request(1, ids=RANDOM_IDS[:1], stop_ids=(), max_tokens=40)
         await asyncio.gather(engine.sample(long), engine.sample(request(2, ids=RANDOM_IDS[:8])))
 
-    with_engine(use, CONFIG.model_copy(update={"prefill_wait": 3}), trace=spans)
-    names = [name for name, _ in spans.spans]
-    assert names[1:5] == ["decode"] * 3 + ["prefill"] or names[1:6] == ["decode"] * 4 + ["prefill"]
+    with_engine(use, CONFIG.model_copy(update={"prefill_wait": 3}))
+    assert kinds[:4] == ["decode"] * 3 + ["prefill"] or kinds[:5] == ["decode"] * 4 + ["prefill"]
 
 
 def test_idle_engine_uses_no_processor_time():

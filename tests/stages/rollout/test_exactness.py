@@ -256,20 +256,23 @@ def test_swap_at_episodes_waits_for_those_that_began_and_holds_back_the_others()
 
 
 class HoldsStep3:
-    """A trace that holds the engine's thread before its third decode step, until told to go on."""
+    """Holds the engine's thread before its third decode step, until told to go on."""
 
     def __init__(self) -> None:
         self.reached, self.go = threading.Event(), threading.Event()
         self.decodes = 0
 
-    def begin(self, track: str, name: str, ns: int) -> None:
-        self.decodes += name == "decode"
-        if name == "decode" and self.decodes == 3:
-            self.reached.set()
-            self.go.wait(30)
+    def before_steps_of(self, engine: Engine) -> None:
+        decode = engine._device.decode
 
-    def end(self, track: str, ns: int) -> None:
-        pass
+        def held(work):
+            self.decodes += 1
+            if self.decodes == 3:
+                self.reached.set()
+                self.go.wait(30)
+            return decode(work)
+
+        engine._device.decode = held
 
 
 @pytest.mark.parametrize("swap", ["token", "episode"])
@@ -286,6 +289,7 @@ def test_versions_name_the_weights_each_token_was_sampled_with(swap, after_swap)
     jax.block_until_ready(new.parameters)
 
     async def use(engine: Engine):
+        hold.before_steps_of(engine)
         running = asyncio.ensure_future(engine.sample(SampleRequest(RANDOM[:5], 8, (), 0.8, (1, 0, 0, 0, 0), "a")))
         await asyncio.to_thread(hold.reached.wait, 30)
         load = asyncio.ensure_future(engine.load(new, 1))
@@ -297,7 +301,7 @@ def test_versions_name_the_weights_each_token_was_sampled_with(swap, after_swap)
         await load
         return sample, in_time, await engine.sample(SampleRequest(RANDOM[:5], 3, (), 0.8, (1, 0, 0, 0, 0), "b"))
 
-    sample, in_time, later = with_engine(use, config, trace=hold)
+    sample, in_time, later = with_engine(use, config)
     assert sample.versions.tolist() == ([0] * 3 + [1] * 5 if swap == "token" else [0] * 8)
     assert later.versions.tolist() == [1] * 3
     assert in_time == (swap == "token")

@@ -88,7 +88,7 @@ def random_batches(sizes: Sequence[int], seed: int = 0) -> list[Batch]:
 
 def tiny_trainer(model: nnx.Module, *arguments: Any, loss: Any = None, **settings: Any) -> Trainer:
     """Settings of ``Trainer`` and of its config, in one."""
-    own = {name: settings.pop(name) for name in ("temperature", "whiten", "follow", "clock") if name in settings}
+    own = {name: settings.pop(name) for name in ("temperature", "whiten", "follow", "samples", "clock") if name in settings}
     config = TrainerConfig(**{"row_length": ROW, "rows_per_microbatch": 2, "learning_rate": 0.01, **settings})
     return Trainer(model, loss or PolicyLoss(), config, *arguments, **own)
 

@@ -1,0 +1,1 @@
+"""Alerts: rules over metrics, and who is told when one is broken."""
