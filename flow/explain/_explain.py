@@ -1,7 +1,8 @@
 """Says of a trace what bounded each graph in it, and by how much.
 
-The critical path tells where the time went; what widening something would bring is found by doing the same work once more on paper
-(``_replay``), since a path cannot tell what comes next once its longest part is shorter. What would bring the most is what bounded.
+The critical path tells where the time went; what widening something would bring is found by doing the same work once more on
+paper (``_replay``), since a path cannot tell what comes next once its longest part is shorter. What would bring the most is
+what bounded.
 """
 
 from collections import Counter
@@ -37,7 +38,8 @@ def explain(trace: Trace, servers: Mapping[str, str] | None = None) -> Verdict:
     graphs = tuple(_graph(execution, parts, begin, servers or {}) for execution in parts.executions if execution.pieces)
     left_out = [i.args.get("events") for i in trace.instants if i.name == "left out of the trace"]
     return Verdict(
-        (end - begin) / 1e9, len(starts), graphs, slow(parts), compiled(parts), max((n for n in left_out if isinstance(n, int)), default=0)
+        (end - begin) / 1e9, len(starts), graphs, slow(parts), compiled(parts), max((n for n in left_out if isinstance(n,
+        int)), default=0)
     )  # fmt: skip
 
 

@@ -1,9 +1,9 @@
 """The critical path: from the end of a step back through whatever it waited for, until the beginning.
 
-At any moment the walk is at one piece of work, or between two. Work on the path is what, had it been quicker, would have let the
-step end sooner. From the beginning of a piece it goes on to what let it begin: the piece that made what it took, where the worker
-waited for that; the worker's own piece before, where it was busy; what gave a ticket back; or the piece that made room. So all of
-the time between two moments is told apart, once each.
+At any moment the walk is at one piece of work, or between two. Work on the path is what, had it been quicker, would have let
+the step end sooner. From the beginning of a piece it goes on to what let it begin: the piece that made what it took, where the
+worker waited for that; the worker's own piece before, where it was busy; what gave a ticket back; or the piece that made room.
+So all of the time between two moments is told apart, once each.
 """
 
 from collections.abc import Iterable
@@ -17,8 +17,9 @@ class Stretch(NamedTuple):
     """A part of the way.
 
     Attributes:
-        kind: ``work``, ``commit`` at the end of a step, ``compile``, ``load``, ``sync wait``, ``pool``, ``room``; ``hand-over``, the time between two pieces that
-            nothing explains, as that of a busy event loop; ``start``, before anything.
+        kind: ``work``, ``commit`` at the end of a step, ``compile``, ``load``, ``sync wait``, ``pool``, ``room``;
+            ``hand-over``, the time between two pieces that nothing explains, as that of a busy event loop; ``start``, before
+            anything.
         name: of the node, pool or cell.
         ns: its length.
         piece: the piece it lies in or before; ``None`` before anything.

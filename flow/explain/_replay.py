@@ -1,8 +1,8 @@
 """The same work once more under other limits, on paper: what it would bring to widen one of them.
 
-A piece begins when what it takes is there, a worker of its node is free, units of its pools are, a group has a ticket, and the sink
-may take it. Edges have no bound here, and the sink takes the oldest of what may be taken. Both hold with a change and without, and
-only the two are compared.
+A piece begins when what it takes is there, a worker of its node is free, units of its pools are, a group has a ticket, and the
+sink may take it. Edges have no bound here, and the sink takes the oldest of what may be taken. Both hold with a change and
+without, and only the two are compared.
 """
 
 import heapq

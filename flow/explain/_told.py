@@ -1,4 +1,4 @@
-"""What a trace tells by counting: shares of time, groups that waited, slow work, compilations. No causes; those are on the path."""
+"""What a trace tells by counting: shares of time, groups that waited, slow work, compilations. Causes are on the path."""
 
 from bisect import insort
 from collections import Counter, defaultdict

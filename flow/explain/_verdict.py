@@ -5,8 +5,8 @@ from typing import Literal
 import msgspec
 
 Kind = Literal["stage", "source", "sink", "pool", "tickets", "load", "compile"]
-"""What can bound a graph: a node, by the time it takes; units of a pool; tickets, by how many steps may be under way; the load of a
-cell; compiling."""
+"""What can bound a graph: a node, by the time it takes; units of a pool; tickets, by how many steps may be under way; the load of
+a cell; compiling."""
 
 
 class Lever(msgspec.Struct, frozen=True):

@@ -1,6 +1,7 @@
 """The next experiment to try: what to set otherwise, and the figure of the trace that says so. No promise, a place to start.
 
-What a change of a limit would bring is the verdict's own estimate. What stands behind a slow stage is told by the spans inside it.
+What a change of a limit would bring is the verdict's own estimate. What stands behind a slow stage is told by the spans inside
+it.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -26,7 +26,8 @@ def told(verdict: Verdict) -> str:
 
 
 def _graph(graph: GraphVerdict, verdict: Verdict) -> Iterator[str]:
-    yield f"== {graph.graph}: {graph.steps:,} {'steps' if graph.way else 'items'} in {_time(graph.seconds)}, {_time(graph.step)} each =="
+    what = "steps" if graph.way else "items"
+    yield f"== {graph.graph}: {graph.steps:,} {what} in {_time(graph.seconds)}, {_time(graph.step)} each =="
     yield from _bound(graph)
     yield ""
     yield f"{graph.sink} waited {graph.idle:.0%} of the time" + (". In the end for:" if graph.idle >= _LEAST else ".")

@@ -1,7 +1,7 @@
 """How often the verdict names the bottleneck: runs in virtual time whose bottleneck an experiment tells, and a table of both.
 
-``--seeds N`` for each of the kinds (20). ``--write`` puts the table into ``docs/verdict.md``. What the truth is, and which ties count
-as right, stands in ``tests/flow/checks/bottlenecks.py``.
+``--seeds N`` for each of the kinds (20). ``--write`` puts the table into ``docs/verdict.md``. What the truth is, and which
+ties count as right, stands in ``tests/flow/checks/bottlenecks.py``.
 """
 
 import argparse

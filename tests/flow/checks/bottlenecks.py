@@ -1,10 +1,10 @@
 """Graphs whose bottleneck is known, because an experiment says so: the same run again with one lever widened at a time.
 
-A line as training has it: a source, groups of members that read the newest weights, scores, credit, batches, a sink that collects
-steps, a cell whose loads take time. Times are drawn per item from seeds, so that a run again with one lever widened draws the same.
-The truth about a run is the lever that brings the most throughput when it is widened once: a node, a load or compiling in half the
-time, a pool of twice the units, or one step more under way. Who says another one is right too where that one brings at least nine
-tenths as much.
+A line as training has it: a source, groups of members that read the newest weights, scores, credit, batches, a sink that
+collects steps, a cell whose loads take time. Times are drawn per item from seeds, so that a run again with one lever widened
+draws the same. The truth about a run is the lever that brings the most throughput when it is widened once: a node, a load or
+compiling in half the time, a pool of twice the units, or one step more under way. Who says another one is right too where that
+one brings at least nine tenths as much.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from flow import Collect, Context, Freshness, Gathered, Graph, Items, Threads
+from flow import Collect, Context, Freshness, Graph, Items, Threads
 from flow.testing import simulate
 from flow.trace import PerfettoWriter, Trace, read_trace
 
