@@ -31,6 +31,7 @@ from graphs.commands.init import start_folder
 from graphs.commands.replay import replay
 from graphs.commands.replay_batch import prepare_repeat
 from graphs.commands.run import SUSPENDED, executed, resume, run, unused
+from graphs.commands.trace import TraceOptions, prepare_trace
 from graphs.commands.trial import TryConfig, find_env, pick_task, try_env
 from graphs.commands.view import report, view
 from graphs.memory import check_memory, device_budget
@@ -67,6 +68,7 @@ USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a t
   headrace report RUN                               write RUN/report.html again: what the run did, as one page
   headrace view RUN [--port N]                      serve that page on this machine, fresh while the run goes on; RUN may be
                                                     the folder that all runs lie in
+  headrace trace RUN [--compare OTHER] [--json]     say what limited a run, from its trace, and what to try next
   headrace revoke RUN NAME                          take a credential back from a run's tools, at once
 
 MODEL is a Hugging Face folder, a .gguf file, OWNER/NAME of the Hub, or a RUN, the folder of a run.
@@ -93,6 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "export": _export,
         "replay": _replay,
         "replay-batch": _repeat,
+        "trace": _trace,
         "revoke": _revoke,
         "report": report,
         "view": view,
@@ -257,6 +260,11 @@ def _repeat(arguments: list[str]) -> Work:
         raise ValueError(f"expected one bad step; got {' '.join(arguments)}; headrace replay-batch RUN/bad-steps/step-000012")
     repeat = prepare_repeat(Path(arguments[0]))
     return lambda: tell(repeat())
+
+
+def _trace(arguments: list[str]) -> Work:
+    path, *rest = arguments
+    return prepare_trace(Path(path), read_settings(TraceOptions, rest, f"headrace trace {path}"))
 
 
 def _revoke(arguments: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Takes a trace apart into executions of graphs, and what else has a name. The only file that knows names of tracks and slices."""
+"""Takes a trace apart into executions of graphs, and what else has a name. The one file that knows names of tracks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -138,7 +138,9 @@ def _role(parts: Parts, track: Track, parent: Track | None, spans: Spans) -> Non
 def _executions(parts: Parts, graph: str, nodes: list[str], workers: Sequence[_Row]) -> list[Execution]:
     found: list[Execution] = []
     ends = [_ends(parts, row.spans) for row in workers]
-    for start, end in sorted(shift for row, row_ends in zip(workers, ends, strict=True) for shift in _shifts(row.spans, row_ends)):
+    for start, end in sorted(
+        shift for row, row_ends in zip(workers, ends, strict=True) for shift in _shifts(row.spans, row_ends)
+    ):
         if not found or start > found[-1].end + _GAP_NS:
             found.append(Execution(graph, start, end, nodes))
         found[-1].end = max(found[-1].end, end)

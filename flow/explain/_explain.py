@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..trace import Trace
+from ._apart import Parts, apart
 from ._links import Links
 from ._model import Model
 from ._path import Paths, Stretch
-from ._pieces import Execution, Parts, Piece, parts_of
+from ._pieces import Execution, Piece
 from ._replay import Change, seconds_a_step
 from ._told import asked, compiled, slow, stages, stragglers
 from ._verdict import GraphVerdict, Kind, Leg, Lever, Part, Verdict
@@ -32,18 +33,13 @@ def explain(trace: Trace, servers: Mapping[str, str] | None = None) -> Verdict:
         servers: name of the span during which an attempt waits for an answer, by the track of who gives it: of these it is told
             why they were idle.
     """
-    parts = parts_of(trace)
-    starts = [each.start_ns for each in trace.slices]
-    begin, end = min(starts, default=0), max((each.end_ns or each.start_ns for each in trace.slices), default=0)
-    graphs = tuple(_graph(execution, parts, begin, servers or {}) for execution in parts.executions if execution.pieces)
-    left_out = [i.args.get("events") for i in trace.instants if i.name == "left out of the trace"]
-    return Verdict(
-        (end - begin) / 1e9, len(starts), graphs, slow(parts), compiled(parts), max((n for n in left_out if isinstance(n,
-        int)), default=0)
-    )  # fmt: skip
+    parts = apart(trace)
+    graphs = tuple(_graph(execution, parts, servers or {}) for execution in parts.executions if execution.pieces)
+    seconds = (parts.end - parts.start) / 1e9
+    return Verdict(seconds, parts.num_slices, graphs, slow(parts), compiled(parts), parts.left_out)
 
 
-def _graph(execution: Execution, parts: Parts, begin: int, servers: Mapping[str, str]) -> GraphVerdict:
+def _graph(execution: Execution, parts: Parts, servers: Mapping[str, str]) -> GraphVerdict:
     links = Links(execution, parts.versions)
     paths = Paths(execution, links)
     assert links.sink is not None, "there are pieces"
@@ -55,7 +51,7 @@ def _graph(execution: Execution, parts: Parts, begin: int, servers: Mapping[str,
     lengths = sorted(_lengths(execution, links.steps))
     return GraphVerdict(
         graph=execution.graph,
-        start=(execution.start - begin) / 1e9,
+        start=(execution.start - parts.start) / 1e9,
         seconds=execution.seconds,
         sink=links.sink,
         steps=len(links.steps),

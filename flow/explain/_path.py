@@ -83,6 +83,8 @@ class Paths:
         if piece.is_load:
             yield "sync wait", piece.node, overlap(self._syncs.get(piece.node, ()), start, at)
             return
+        if not (piece.pools or piece.compiled or self._compiled):
+            return
         for wait in piece.pools:
             yield "pool", wait.what, overlap([(wait.start, wait.end)], start, at)
         # On the track of a role: that of the node's own name, or one that is no node's and works for all but the sink.

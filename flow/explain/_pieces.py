@@ -1,4 +1,4 @@
-"""What happened in one execution of a graph: pieces of work with the waits before them, and loads. Everything later works on these.
+"""What happened in one execution of a graph: pieces of work with the waits before them, and loads. All else works on these.
 
 An execution is the time in which workers of a graph were open: phases of a program may run graphs of one name, and a run that
 was started again has them once more. ``_apart`` makes them of a trace.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from flow import Collect, Context, Freshness, Graph, Items, Threads
+from flow.explain import Lever
 from flow.testing import simulate
 from flow.trace import PerfettoWriter, Trace, read_trace
 
@@ -98,7 +99,7 @@ def drawn(kind: str, seed: int) -> World:
         loads = {node: chance.uniform(0.1, 0.3) for node in WORKERS} | {"play": chance.uniform(0.3, 0.6), "trainer": 0.5}
     # A pool limits more than any one node where several take its units: these are the shares of its units that each uses.
     if (use := _USES.get(kind)) is not None:
-        pool, units = kind.partition(" ")[2], chance.choice((3, 4))
+        pool, units = kind.partition(" ")[2], chance.choice((2, 3))
         world = replace(world, pools={pool: units}, needs=dict.fromkeys(use, pool), inside=kind == "pool tools")
         loads |= {node: share * units / WORKERS[node] for node, share in use.items()}
     means = {node: loads[node] * STEP_S * WORKERS[node] / A_STEP[node] for node in WORKERS}
@@ -135,9 +136,14 @@ def gains(world: World, base: float) -> dict[str, float]:
     return {name: rate(wider) / base - 1 for name, wider in levers(world).items()}
 
 
-def is_right(said: str, gained: dict[str, float]) -> bool:
+def said(bound: Lever | None) -> str:
+    """The lever that a verdict names, by the name it has here."""
+    return "nothing" if bound is None else bound.kind if bound.kind in ("load", "tickets", "compile") else bound.name
+
+
+def is_right(name: str, gained: dict[str, float]) -> bool:
     """Whether what was said brings as much as anything, or nearly."""
-    return gained.get(said, 0.0) >= AS_GOOD * max(gained.values())
+    return gained.get(name, 0.0) >= AS_GOOD * max(gained.values())
 
 
 class Drawing:
