@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..trace import Instant, Spans, Trace, Track
+from ..trace import Instant, Spans, Trace, Track, Values
 from ._named import Named
 from ._pieces import Execution, Interval, Piece, Wait
 
 WAITS = {"wait for input": "input", "wait for ticket": "ticket", "wait for pool": "pool", "wait for room": "room"}
 COMPILE = "compile"
 _GRAPH, _LOAD, _SYNC, _GROUPS, _EVENTS = "graph ", " (load)", " (sync wait)", " groups", " events"
+_POOL, _HELD, _UNITS = "pool ", " held", " units"
 _OF_VERSIONS = ("published", "in force")
 _GAP_NS = 100_000
 """Time without any open worker that parts two executions; at work a graph always has one."""
@@ -80,6 +81,7 @@ def apart(trace: Trace) -> Parts:
     parts.executions.sort(key=lambda each: each.start)
     for execution in parts.executions:
         _add_around(execution, parts, loads)
+        _add_pools(execution, trace)
         execution.settle()
     _add_instants(parts, trace)
     return parts
@@ -210,6 +212,30 @@ def _add_around(execution: Execution, parts: Parts, loads: Sequence[Piece]) -> N
         if found is not None:
             around = zip(named.starts, named.ends, strict=True)
             found += [Interval(where.removesuffix(_SYNC), start, stop) for start, stop in around if begin <= start <= end]
+
+
+def _add_pools(execution: Execution, trace: Trace) -> None:
+    """How much of each pool was held on the average."""
+    means: dict[str, float] = {}
+    for number, values in trace.counters.items():
+        track = trace.tracks[number]
+        parent = trace.tracks.get(track.parent or 0)
+        if track.name.startswith(_POOL) and parent is not None and parent.name == f"{_GRAPH}{execution.graph}":
+            means[track.name.removeprefix(_POOL)] = _mean(values, execution.start, execution.end)
+    for name, held in means.items():
+        pool, units = name.removesuffix(_HELD), means.get(name.removesuffix(_HELD) + _UNITS, 0.0)
+        if name.endswith(_HELD) and units > 0:
+            execution.held[pool] = held / units
+
+
+def _mean(values: Values, begin: int, end: int) -> float:
+    """Of a counter, over a time."""
+    whole, at, value = 0.0, begin, 0.0
+    for when, newer in values:
+        when = min(max(when, begin), end)
+        whole += value * (when - at)
+        at, value = when, newer
+    return (whole + value * (end - at)) / max(1, end - begin)
 
 
 def _add_instants(parts: Parts, trace: Trace) -> None:

@@ -14,7 +14,7 @@ from ._links import Links
 from ._model import Model
 from ._path import Paths, Stretch
 from ._pieces import Execution, Piece
-from ._replay import Change, seconds_a_step
+from ._replay import Change, gain, seconds_a_step
 from ._told import asked, compiled, slow, stages, stragglers
 from ._verdict import GraphVerdict, Kind, Leg, Lever, Part, Verdict
 
@@ -45,7 +45,8 @@ def _graph(execution: Execution, parts: Parts, servers: Mapping[str, str]) -> Gr
     assert links.sink is not None, "there are pieces"
     whole = paths.walk(links.steps[-1], links.steps[-1].end, execution.start)
     total = max(1, links.steps[-1].end - execution.start)
-    path, idle = _parts(whole, total), _idle(execution, links, paths)
+    path = _parts(whole, total)
+    idle = _idle(execution, links, path)
     levers, experiments = _levers(execution, links, paths, path, sum(part.share for part in idle))
     number, way = _way(execution, links, paths) if links.steps[-1].call else (0, ())
     lengths = sorted(_lengths(execution, links.steps))
@@ -80,14 +81,22 @@ def _parts(way: Iterable[Stretch], total: int) -> tuple[Part, ...]:
     return tuple(Part(kind, name, ns / 1e9, ns / total) for (kind, name), ns in spent.most_common())
 
 
-def _idle(execution: Execution, links: Links, paths: Paths) -> tuple[Part, ...]:
-    """What the sink waited for in the end, as shares of the whole execution."""
-    way: list[Stretch] = []
+def _idle(execution: Execution, links: Links, path: Sequence[Part]) -> tuple[Part, ...]:
+    """What the sink waited for in the end, as shares of the whole execution.
+
+    While it waits the critical path runs elsewhere. Where it does over all is what counts: during a single wait the item may be
+    with a neighbour all the time, who is no slower than it has to be.
+    """
+    idle = 0
     for piece in execution.by_node[links.sink or ""]:
         free = execution.start if piece.before is None else piece.before.room
-        if piece.start > free:
-            way += paths.before(piece, free)
-    return _parts(way, max(1, execution.end - execution.start))
+        idle += max(0, piece.start - free)
+    elsewhere = [part for part in path if part.kind not in ("work", "commit", "compile") or part.name != links.sink]
+    away = sum(part.seconds for part in elsewhere)
+    if not idle or not away:
+        return ()
+    scale = idle / 1e9 / away
+    return tuple(Part(p.kind, p.name, p.seconds * scale, p.seconds * scale / execution.seconds) for p in elsewhere)
 
 
 def _lengths(execution: Execution, steps: Sequence[Piece]) -> list[int]:
@@ -134,7 +143,7 @@ def _levers(
     found: list[Lever] = []
 
     def add(kind: Kind, name: str, share: float, half: Change) -> None:
-        found.append(Lever(kind, name, share, _gain(base, model, half)))
+        found.append(Lever(kind, name, share, gain(model, base, half)))
 
     for part in path:
         if part.share < _LEAST:
@@ -152,9 +161,7 @@ def _levers(
     if model.tickets is not None and idle >= _LEAST:
         add("tickets", model.cell, idle, Change(steps_ahead=1))
     found.sort(key=lambda lever: -lever.gain)
-    experiments = {
-        lever.name: _gain(base, model, Change(workers={lever.name: 2.0})) for lever in found if lever.kind == "stage"
-    }
+    experiments = {lever.name: gain(model, base, Change(workers={lever.name: 2.0})) for lever in found if lever.kind == "stage"}
     return [_with_most(found[0], base, model), *found[1:]] if found else [], experiments
 
 
@@ -164,11 +171,6 @@ def _waited_for(execution: Execution, path: Sequence[Part]) -> list[str]:
     waits = (wait for piece in execution.pieces if piece.node in on_path for wait in piece.blocked())
     named = [part.name for part in path if part.kind == "pool" and part.share >= _LEAST]
     return list(dict.fromkeys(pool for what in (*named, *(wait.what for wait in waits)) for pool in what.split(" and ")))
-
-
-def _gain(base: float, model: Model, change: Change) -> float:
-    seconds = seconds_a_step(model, change)
-    return max(0.0, base / seconds - 1) if seconds > 0 else 0.0
 
 
 _NOTHING, _BOUNDLESS, _FAR = 1e-6, 1e6, 1000
@@ -182,7 +184,7 @@ def _with_most(lever: Lever, base: float, model: Model) -> Lever:
         "pool": Change(pools={lever.name: _BOUNDLESS}),
         "tickets": Change(steps_ahead=_FAR),
     }.get(lever.kind, Change(times={lever.name: _NOTHING}))
-    return Lever(lever.kind, lever.name, lever.share, lever.gain, _gain(base, model, change))
+    return Lever(lever.kind, lever.name, lever.share, lever.gain, gain(model, base, change))
 
 
 def _in_stride(execution: Execution, links: Links) -> list[Piece]:

@@ -53,11 +53,6 @@ class Paths:
         """
         return _Walk(self, until).go(piece, at)
 
-    def before(self, piece: Piece, until: int) -> list[Stretch]:
-        """The same of the time before a piece began."""
-        walk = _Walk(self, until)
-        return walk.go(*walk.enter(piece, piece.start))
-
     def taker(self, piece: Piece, at: int) -> Piece | None:
         """Who took something when a piece found room; ``None`` where it cannot be told."""
         taker = self._links.started(piece.room_of.partition("->")[2], piece.end, at)

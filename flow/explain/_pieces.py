@@ -101,6 +101,7 @@ class Execution:
         syncs: waits inside loads, of their cells.
         compiled: compilations on the tracks of roles.
         instants: of its own events.
+        held: mean share of the units of each pool that was held.
         by_node: pieces of each node, in order.
     """
 
@@ -115,6 +116,7 @@ class Execution:
     syncs: list[Interval] = field(default_factory=list[Interval])
     compiled: list[Interval] = field(default_factory=list[Interval])
     instants: list[Instant] = field(default_factory=list[Instant])
+    held: dict[str, float] = field(default_factory=dict[str, float])
     by_node: dict[str, list[Piece]] = field(default_factory=dict[str, list[Piece]])
 
     @property

@@ -109,7 +109,8 @@ def _pool(lever: Lever, graph: GraphVerdict, verdict: Verdict) -> Sequence[Advic
 
 def _tickets(lever: Lever, graph: GraphVerdict, verdict: Verdict) -> Sequence[Advice]:
     why = f"{graph.sink} waits {graph.idle:.0%} of the time, and groups may not begin earlier"
-    return [Advice("a larger max_lag (--rl.max-lag +1), if the loss corrects for it", why, lever.gain)]
+    what = "a larger max_lag (--rl.max-lag), if the loss corrects for it, and engine and trainer do not share their devices"
+    return [Advice(what, why, lever.gain)]
 
 
 def _load(lever: Lever, graph: GraphVerdict, verdict: Verdict) -> Sequence[Advice]:

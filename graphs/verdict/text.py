@@ -73,8 +73,9 @@ def _parts(parts: Sequence[Part]) -> Iterator[str]:
 
 def _way(way: Sequence[Leg]) -> Iterator[str]:
     longest = sorted((leg.seconds for leg in way), reverse=True)[:_MOST_LEGS]
+    least = max(longest[-1], _LEAST * sum(leg.seconds for leg in way))
     for leg in way:
-        if longest and leg.seconds >= longest[-1]:
+        if leg.seconds >= least:
             part = of_part(Part(leg.kind, leg.name, leg.seconds, 0.0))
             of = f", worker {leg.worker}" if leg.worker else ""
             yield f"  {time_of(leg.seconds):>8}  {part}" + (f": {leg.item}{of}" if leg.item else "")
