@@ -70,6 +70,7 @@ def _graph(execution: Execution, parts: Parts, servers: Mapping[str, str]) -> Gr
         asked=asked(execution, parts, servers),
         dropped=_counted(execution, "dropped", "reason"),
         retried=_counted(execution, "retried", "kind"),
+        overdue=_counted(execution, "overdue", "node"),
         stalls=tuple(str(i.args.get("why", i.args.get("report", ""))) for i in execution.instants if i.name == "stalled"),
     )
 

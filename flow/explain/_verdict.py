@@ -195,6 +195,7 @@ class GraphVerdict(msgspec.Struct, frozen=True):
         asked: those that serve others.
         dropped: counts by reason.
         retried: counts by kind of error.
+        overdue: attempts past their deadline by node.
         stalls: what the stall watch said.
     """
 
@@ -217,6 +218,7 @@ class GraphVerdict(msgspec.Struct, frozen=True):
     asked: tuple[Asked, ...]
     dropped: dict[str, int]
     retried: dict[str, int]
+    overdue: dict[str, int]
     stalls: tuple[str, ...]
 
 

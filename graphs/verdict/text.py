@@ -13,7 +13,10 @@ _MOST_PARTS, _MOST_SLOW, _MOST_LEGS, _MOST_RUNNERS = 6, 12, 12, 3
 
 def told(verdict: Verdict) -> str:
     """The whole of it."""
+    outside = verdict.seconds - sum(graph.seconds for graph in verdict.graphs)
     lines = [f"{verdict.slices:,} slices over {time_of(verdict.seconds)}"]
+    if outside >= _LEAST * verdict.seconds:
+        lines[0] += f", {time_of(outside)} of it outside of any graph (loading, compiling)"
     if verdict.left_out:
         lines.append(f"warning: {verdict.left_out:,} events found no room in the trace; what follows lacks them")
     for graph in verdict.graphs:
@@ -98,7 +101,8 @@ def _events(graph: GraphVerdict) -> Iterator[str]:
             f"{late.waiting} of {late.groups} groups waited for one member, {time_of(late.seconds)} in all, {late.share:.0%} "
             f"of the time of groups; the longest: {worst}."
         )
-    for what, counts in (("dropped", graph.dropped), ("retried", graph.retried)):
+    told_counts = (("dropped", graph.dropped), ("retried", graph.retried), ("past their deadline", graph.overdue))
+    for what, counts in told_counts:
         if counts:
             yield from wrapped(f"{what}: " + ", ".join(f"{count} {reason}" for reason, count in counts.items()))
     for stall in graph.stalls:

@@ -17,7 +17,7 @@ def graph(bound: Lever, **changes: Any) -> GraphVerdict:
         "graph": "rl", "start": 0.0, "seconds": 100.0, "sink": "trainer", "steps": 10, "step": 10.0, "bound": bound,
         "runners_up": (), "experiments": {}, "path": (), "way": (), "way_step": 0, "idle": 0.6, "idle_by": (),
         "stages": (stage("prompts"), stage("episodes", 8, 0.9, engine=0.3), stage("rewards", 2), stage("trainer", 1, 0.4)),
-        "stragglers": None, "asked": (), "dropped": {}, "retried": {}, "stalls": (),
+        "stragglers": None, "asked": (), "dropped": {}, "retried": {}, "overdue": {}, "stalls": (),
     }  # fmt: skip
     return GraphVerdict(**{**given, **changes})
 
@@ -68,7 +68,7 @@ def test_episodes_that_take_long_are_looked_into() -> None:
 def test_groups_that_wait_for_one_member_are_a_reason_to_bound_episodes() -> None:
     late = Stragglers(100, 60, 30.0, 0.3, (("1.2", 2.0),))
     found = advised(graph(Lever("stage", "episodes", 0.7, 0.4), stragglers=late), whole())
-    assert [each.why for each in found] == ["60 of 100 groups waited for one member, 30% of their time"]
+    assert found[-1].why == "60 of 100 groups waited for one member, 30% of their time"
 
 
 def test_nothing_is_advised_that_would_bring_nothing() -> None:
