@@ -12,6 +12,7 @@ from graphs.evaluate import EvaluateConfig
 from graphs.parts import Parts
 from graphs.program import Program, evaluation, training, warm_start
 from graphs.rl_config import RlConfig
+from graphs.seeds import seeded
 from graphs.sft import SftConfig
 from stages.agents.sampling import SamplingConfig
 from stages.agents.tool_agent import ToolAgent
@@ -41,7 +42,7 @@ class CalculatorConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     seed: int = Field(default=0, ge=0, lt=2**31)
-    """Decides the first parameters; the seeds of the parts are theirs."""
+    """Seed of the run: decides the first parameters, and every part's seed that is not given follows from it."""
     tool: Literal["on", "off"] = "on"
     """``off``: the calculator answers every call with an error, a control."""
     rewards: Literal["true", "shuffled"] = "true"
@@ -68,9 +69,7 @@ class CalculatorConfig(BaseModel):
         ),
     )  # fmt: skip
     """Supervised training on the demonstrations."""
-    evaluate: EvaluateConfig = EvaluateConfig(
-        num_tasks=512, max_concurrency=128, sampling=SAMPLING.model_copy(update={"seed": 1})
-    )
+    evaluate: EvaluateConfig = EvaluateConfig(num_tasks=512, max_concurrency=128, sampling=SAMPLING)
     """Held-out evaluation, before and after."""
     rl: RlConfig = RlConfig(
         steps=40,
@@ -86,8 +85,9 @@ class CalculatorConfig(BaseModel):
     """Reinforcement learning."""
 
 
-def calculator(config: CalculatorConfig) -> Program:
+def calculator(asked: CalculatorConfig) -> Program:
     """Put the demonstration together."""
+    config = seeded(asked)
     tool = DelayedTool(DisabledTool(calculator_tool()) if config.tool == "off" else calculator_tool(), config.delay)
     model = nnx.eval_shape(lambda: Transformer(config.model, nnx.Rngs(0)))
     chat = CompactChat([tool])
@@ -106,7 +106,7 @@ def calculator(config: CalculatorConfig) -> Program:
     )
     return Program(
         name="calculator",
-        config=config,
+        config=asked,
         parts=parts,
         max_lag=config.rl.max_lag,
         phases=(

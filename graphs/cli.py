@@ -26,6 +26,7 @@ from graphs.catalogue import CATALOGUE
 from graphs.commands.chat import ChatConfig, find_speaker, hold_chat
 from graphs.commands.command_line import Work, parsed, read_again, read_program, tell, warn
 from graphs.commands.compiled import keep_compiled
+from graphs.commands.doctor import doctor
 from graphs.commands.export import ExportOptions, loading_line, prepare_export
 from graphs.commands.init import start_folder
 from graphs.commands.replay import replay
@@ -34,7 +35,8 @@ from graphs.commands.run import SUSPENDED, executed, resume, run, unused
 from graphs.commands.trace import TraceOptions, prepare_trace
 from graphs.commands.trial import TryConfig, find_env, pick_task, try_env
 from graphs.commands.view import report, view
-from graphs.memory import check_memory, device_budget
+from graphs.memory import Budget, check_memory, device_budget
+from graphs.placing import placed
 from graphs.program import Program
 from graphs.replays.plan import ReplayOptions, prepare_replay
 from graphs.runs.execute import prove
@@ -44,6 +46,7 @@ from graphs.runs.options import SavingOptions
 from graphs.runs.resuming import check_saves
 from graphs.runs.saved import evaluation_of, saved_config, saved_entry
 from graphs.settings import read_settings, refusal
+from graphs.topology import declared
 from stages.models.lora import trained
 from stages.rollout.verify import verify_sync
 from stages.tools.audit import AUDIT_FILE, used_credentials
@@ -57,7 +60,8 @@ USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a t
   headrace run NAME [--section.field value ...]     run a program; --help lists its settings
   headrace resume RUN [--section.field value ...]   go on with a run where its latest commit has it
   headrace check NAME [--section.field value ...]   prove its graphs without running them; with --verify-sync also load the
-                                                    model and prove that the engine gets its weights to the bit
+                                                    model and prove that the engine gets its weights to the bit; with
+                                                    --topology v5e-8 on devices that are not here, without any weights
   headrace draw NAME [--section.field value ...]    draw its graphs
   headrace eval RUN [--section.field value ...]     evaluate the weights a run saved
   headrace chat MODEL [--temperature value ...]     talk with a model, or with what a run learned
@@ -70,6 +74,7 @@ USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a t
                                                     the folder that all runs lie in
   headrace trace RUN [--compare OTHER] [--json]     say what limited a run, from its trace, and what to try next
   headrace revoke RUN NAME                          take a credential back from a run's tools, at once
+  headrace doctor [--json]                          look at devices, memory, packages and folders, and say what would stop a run
 
 MODEL is a Hugging Face folder, a .gguf file, OWNER/NAME of the Hub, or a RUN, the folder of a run.
 NAME is one of the following, or path/to/file.py:function for a function of your own that returns a graph or a program.
@@ -99,15 +104,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "revoke": _revoke,
         "report": report,
         "view": view,
+        "doctor": _doctor,
     }
     command = commands.get(given[0])
     if command is None:
         near = difflib.get_close_matches(given[0], commands, 1)
         _refuse(f"expected one of {', '.join(commands)}, got '{given[0]}'" + (f"; did you mean '{near[0]}'?" if near else ""))
-    if given[1:] and given[1] in ("-h", "--help"):
+    if given[1:] and given[1] in ("-h", "--help") and given[0] != "doctor":
         tell(USAGE)
         raise SystemExit(0)
-    if len(given) < 2:
+    if len(given) < 2 and given[0] != "doctor":
         _refuse(f"expected a name after '{given[0]}', got nothing; headrace --help lists them")
     keep_compiled()
     try:
@@ -156,13 +162,21 @@ def _reason(error: Exception) -> str:
 
 
 def _check(arguments: list[str]) -> Work | None:
-    wanted = [argument for argument in arguments if argument != "--verify-sync"]
+    wanted, topology = declared(arguments)
+    wanted, verifies = [argument for argument in wanted if argument != "--verify-sync"], "--verify-sync" in wanted
+    if topology is not None and verifies:
+        raise ValueError(
+            "expected one of --topology and --verify-sync, which needs the devices themselves; got both; leave one"
+        )
     program, _ = read_program("check", wanted)
     plans = prove(program, None)
-    _tell_memory(program)
-    warn(program, plans)
-    tell(f"{program.name}: {len(plans)} graph{'s' if len(plans) != 1 else ''} can run")
-    return _verifying(program) if len(wanted) < len(arguments) else None
+    if topology is not None and program.parts is not None:
+        tell(f"devices: {placed(program.parts.model, program.parts.engine.mesh, program.parts.reference_mesh)}")
+    _tell_memory(program, device_budget() if topology is None else topology.budget)
+    warn(program, plans, () if topology is None else topology.warnings)
+    where = "" if topology is None else f" on {topology.name}, {topology.num_devices} devices"
+    tell(f"{program.name}: {len(plans)} graph{'s' if len(plans) != 1 else ''} can run{where}")
+    return _verifying(program) if verifies else None
 
 
 def _verifying(program: Program) -> Work:
@@ -187,9 +201,8 @@ def _verifying(program: Program) -> Work:
     return lambda: asyncio.run(verify())
 
 
-def _tell_memory(program: Program) -> None:
+def _tell_memory(program: Program, budget: Budget) -> None:
     """Refuse what cannot fit; what might is compiled, which takes a while, and told."""
-    budget = device_budget()
     check_memory(program, budget)
     if any(phase.training is not None for phase in program.phases):
         tell("compiling a gradient, to know its memory")
@@ -276,6 +289,10 @@ def _revoke(arguments: list[str]) -> None:
     used = used_credentials(run / AUDIT_FILE)
     if name not in used:
         tell(f"warning: no call of this run has used it so far; used were {', '.join(sorted(used)) or 'none'}")
+
+
+def _doctor(arguments: list[str]) -> NoReturn:
+    raise SystemExit(doctor(arguments))
 
 
 def _init(arguments: list[str]) -> None:

@@ -30,8 +30,8 @@ class DpoConfig(BaseModel):
     """Optimizer steps."""
     pairs_per_step: int = Field(default=32, ge=1)
     """Pairs in a step."""
-    seed: int = Field(default=0, ge=0, lt=2**31)
-    """Decides the order of the pairs."""
+    seed: int | None = Field(default=None, ge=0, lt=2**31)
+    """Decides the order of the pairs, and nothing else; ``None`` takes the run's."""
     loss: PreferenceLoss = PreferenceLoss()
     """How close to stay to the reference, and what a pair is worth."""
     reference: ReferenceConfig = ReferenceConfig()
@@ -50,7 +50,7 @@ def dpo(config: DpoConfig, parts: Parts, preferences: tuple[Preference, ...], fo
         folder: of the run, for updates that were not applied; ``None`` keeps none.
     """
     graph, asked = Graph("dpo"), reference_of(config, parts)
-    pairs = graph.source("preferences", Preferences(preferences, config.seed))
+    pairs = graph.source("preferences", Preferences(preferences, config.seed or 0))
     written = graph.stage("written", WritePreference(parts.chat, parts.tools), workers=2, order="input")
     packing = PackConfig(row_length=config.trainer.row_length)
     batches = graph.stage("batches", Pack(packing, config.loss.needs), order="input")

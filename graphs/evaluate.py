@@ -30,8 +30,8 @@ class EvaluateConfig(ToolPoolsConfig):
     """Each k for which pass@k is told, the chance that one of k attempts is right; at most ``attempts``."""
     max_concurrency: int = Field(default=64, ge=1)
     """Episodes at once."""
-    sampling: SamplingConfig = SamplingConfig(seed=1)
-    """Temperature and budgets; its seed is not the one of training."""
+    sampling: SamplingConfig = SamplingConfig()
+    """Temperature and budgets. Its seed, where none is given, is the one after the run's, so not that of training."""
     limits: TimeLimits = TimeLimits()
     """Time limits of an episode."""
 
@@ -51,9 +51,10 @@ def evaluate(config: EvaluateConfig, parts: Parts, scores: Scores, name: str = "
         name: id of the graph in traces.
     """
     pools = engine_pools(parts.engine.config, sessions_of(parts.agent))
+    sampling = config.sampling if config.sampling.seed is not None else config.sampling.model_copy(update={"seed": 1})
     graph = Graph(name, pools=with_tool_pools(pools.sizes, config, parts.tools, name), rates=config.rates)
-    episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, config.sampling, config.limits, pools.turn)
-    tasks = graph.source("tasks", Tasks(parts.heldout, config.sampling.seed, shuffle=False, epochs=1))
+    episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, sampling, config.limits, pools.turn)
+    tasks = graph.source("tasks", Tasks(parts.heldout, sampling.seed, shuffle=False, epochs=1))
     attempts = graph.repeat("attempts", tasks, n=config.attempts)
     episodes = graph.stage("episodes", episode, workers=config.max_concurrency, needs=pools.episode)
     groups = graph.group("groups", episodes, missing=Shrink(min_members=0))

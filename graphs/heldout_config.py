@@ -27,8 +27,9 @@ class HeldoutConfig(BaseModel):
     """Episodes at once, its quota of the engine: it gets that before training does, and never more."""
     temperature: float | None = Field(default=None, ge=0)
     """Of its sampling, which is that of training in all else; ``None`` for that too, 0 for greedy."""
-    seed: int = Field(default=1, ge=0, lt=2**31)
-    """First part of its random keys. With the task and the attempt it is all of them, so equal weights give equal scores."""
+    seed: int | None = Field(default=None, ge=0, lt=2**31)
+    """First part of its random keys. With the task and the attempt it is all of them, so equal weights give equal scores.
+    ``None`` takes the one after the run's."""
     deadline_s: float | None = Field(default=1800.0, gt=0)
     """Seconds after which an evaluation is given up, counted, and the swap goes on; ``None`` for any."""
 
@@ -40,7 +41,7 @@ class HeldoutConfig(BaseModel):
     def sampling(self, training: SamplingConfig) -> SamplingConfig:
         """How episodes are sampled, given how those of training are."""
         changes = {} if self.temperature is None else {"temperature": self.temperature}
-        return training.model_copy(update={"seed": self.seed, **changes})
+        return training.model_copy(update={"seed": 1 if self.seed is None else self.seed, **changes})
 
     @model_validator(mode="after")
     def _enough_attempts(self) -> Self:

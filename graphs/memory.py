@@ -25,6 +25,8 @@ from stages.models.sharding import cache_sharding, shardings
 from stages.scoring.held import RESTS
 from stages.train.programs import Layout, Programs, programs, rows_like
 
+GIB = 2**30
+
 
 @dataclass(frozen=True)
 class Need:
@@ -215,4 +217,4 @@ def _size(tree: Any) -> int:
 
 
 def _gib(num_bytes: int) -> str:
-    return f"{num_bytes / 2**30:,.2f} GiB" if num_bytes >= 2**28 else f"{num_bytes / 2**20:,.1f} MiB"
+    return f"{num_bytes / GIB:,.2f} GiB" if num_bytes >= 2**28 else f"{num_bytes / 2**20:,.1f} MiB"

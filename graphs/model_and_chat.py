@@ -11,7 +11,7 @@ from stages.text.template import TemplateChat
 
 
 def describe_both(
-    path: Path, *, calls: FormatName | None = None, history: Literal["append", "fork"] = "append"
+    path: Path, *, calls: FormatName | None = None, history: Literal["append", "fork"] = "append", weights: bool = True
 ) -> tuple[Transformer, TemplateChat]:
     """Describe the model, then read its tokenizer, which would tell faults of the model's configuration as its own.
 
@@ -19,6 +19,7 @@ def describe_both(
         path: a Hugging Face folder, or a ``.gguf`` file.
         calls: see ``TemplateChat``.
         history: see ``TemplateChat``.
+        weights: see ``describe_model``.
 
     Returns:
         The model, its parameters shapes only, and the chat format.
@@ -27,7 +28,7 @@ def describe_both(
         ValueError: the tokenizer has tokens that the model lacks; or as ``describe_model`` and ``load_chat``.
         FileNotFoundError, ImportError: as ``describe_model`` and ``load_chat``.
     """
-    model, chat = describe_model(path), load_chat(path, calls=calls, history=history)
+    model, chat = describe_model(path, weights=weights), load_chat(path, calls=calls, history=history)
     if chat.vocab_size > model.config.vocab_size:
         raise ValueError(
             f"expected a model with a token for each of the {chat.vocab_size} of its tokenizer; got one of "

@@ -6,11 +6,12 @@ The shorter way to what ``own_parts.py`` and ``program.py`` put together in some
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from graphs.own_parts import own_parts
 from graphs.program import Program, training
 from graphs.rl_config import RlConfig
+from graphs.seeds import seeded
 from stages.agents.sampling import SamplingConfig
 from stages.envs.housed import MakeEnv
 from stages.envs.pool import EnvPool
@@ -23,6 +24,8 @@ class OwnConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """Seed of the run: every part's seed that is not given follows from it."""
     model: str | None = None
     """A Hugging Face folder, a .gguf file, or OWNER/NAME on the Hugging Face Hub; ``None`` for a tiny policy from scratch."""
     rl: RlConfig = RlConfig(
@@ -47,4 +50,4 @@ def own_program(name: str, config: OwnConfig, train: Sequence[Task], make_env: M
         world: further arguments of ``own_parts``, such as ``tools``.
     """
     parts = own_parts(train, make_env, model=config.model, **world)
-    return Program(name, config, parts, (training(config.rl, parts),), config.rl.max_lag)
+    return Program(name, config, parts, (training(seeded(config).rl, parts),), config.rl.max_lag)

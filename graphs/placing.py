@@ -46,6 +46,11 @@ def placing_warnings(model: Transformer, engine_mesh: Mesh | None, reference_mes
         reference_mesh: the reference's; ``None`` for the model's, or without one.
     """
     warnings = []
+    if engine_mesh is not None and engine_mesh.shape["data"] > 1:
+        warnings.append(
+            f"the engine's devices along data={engine_mesh.shape['data']} hold the same slots and do the same "
+            "work; spread it by policy.engine_mesh.tensor, or give it fewer"
+        )
     meshes = {"trainer": mesh_of(nnx.state(model, nnx.Param)), "engine": engine_mesh, "reference": reference_mesh}
     for who, mesh in meshes.items():
         reasons = undivided(model, mesh).values() if mesh is not None else ()
@@ -53,6 +58,19 @@ def placing_warnings(model: Transformer, engine_mesh: Mesh | None, reference_mes
             f"every device of the {who} holds {num} parameters whole: {reason}" for reason, num in Counter(reasons).items()
         ]
     return warnings
+
+
+def placed(model: Transformer, engine_mesh: Mesh | None, reference_mesh: Mesh | None) -> str:
+    """Who has how many devices, in a line, and how many are left. Arguments as those of ``placing_warnings``."""
+    meshes = {"trainer": mesh_of(nnx.state(model, nnx.Param)), "engine": engine_mesh, "reference": reference_mesh}
+    shares = [f"{who} {_told(mesh)}" for who, mesh in meshes.items() if mesh is not None]
+    idle = jax.device_count() - sum(mesh.size for mesh in meshes.values() if mesh is not None)
+    return ", ".join(shares) + (f"; {idle} of {jax.device_count()} idle" if idle else "")
+
+
+def _told(mesh: Mesh) -> str:
+    split = " ".join(f"{axis}={size}" for axis, size in mesh.shape.items() if size > 1)
+    return f"{mesh.size}" + (f" ({split})" if split else "")
 
 
 def place(model: Transformer, config: PlacingConfig) -> Places:

@@ -12,6 +12,7 @@ from graphs.parts import Parts
 from graphs.pretrained_parts import PretrainedConfig, given, make_parts
 from graphs.program import Program, evaluation, preferring, supervised, training
 from graphs.rl_config import RlConfig
+from graphs.seeds import seeded
 from graphs.sft import SftConfig
 from stages.tasks.examples import read_examples
 from stages.tasks.preferences import read_preferences
@@ -49,27 +50,30 @@ class EvaluateProgramConfig(PretrainedConfig):
     """Evaluation alone."""
 
 
-def rl_program(config: RlProgramConfig) -> Program:
+def rl_program(asked: RlProgramConfig) -> Program:
     """Reinforcement learning with held-out evaluation before and after."""
+    config = seeded(asked)
     parts = make_parts(config)
     phases = (
         evaluation("heldout_before", config.evaluate, parts),
         training(config.rl, parts),
         evaluation("heldout_after", config.evaluate, parts),
     )
-    return Program("grpo", _pinned(config, parts), parts, phases, config.rl.max_lag)
+    return Program("grpo", _pinned(asked, parts), parts, phases, config.rl.max_lag)
 
 
-def sft_program(config: SftProgramConfig) -> Program:
+def sft_program(asked: SftProgramConfig) -> Program:
     """Supervised training with held-out evaluation after it."""
+    config = seeded(asked)
     examples = read_examples(given(config.demonstrations, "demonstrations", "a JSONL file of conversations"))
     parts = make_parts(config)
     phases = (supervised(config.sft, parts, examples), evaluation("heldout_after", config.evaluate, parts))
-    return Program("sft", _pinned(config, parts), parts, phases)
+    return Program("sft", _pinned(asked, parts), parts, phases)
 
 
-def dpo_program(config: DpoProgramConfig) -> Program:
+def dpo_program(asked: DpoProgramConfig) -> Program:
     """Training on preferences with held-out evaluation before and after."""
+    config = seeded(asked)
     preferences = read_preferences(given(config.preferences, "preferences", "a JSONL file of preferences"))
     parts = make_parts(config)
     phases = (
@@ -77,13 +81,14 @@ def dpo_program(config: DpoProgramConfig) -> Program:
         preferring(config.dpo, parts, preferences),
         evaluation("heldout_after", config.evaluate, parts),
     )
-    return Program("dpo", _pinned(config, parts), parts, phases)
+    return Program("dpo", _pinned(asked, parts), parts, phases)
 
 
-def evaluate_program(config: EvaluateProgramConfig) -> Program:
+def evaluate_program(asked: EvaluateProgramConfig) -> Program:
     """Held-out evaluation of a pretrained model."""
+    config = seeded(asked)
     parts = make_parts(config)
-    return Program("evaluate", _pinned(config, parts), parts, (evaluation("heldout", config.evaluate, parts, main=True),))
+    return Program("evaluate", _pinned(asked, parts), parts, (evaluation("heldout", config.evaluate, parts, main=True),))
 
 
 def _pinned(config: ConfigType, parts: Parts) -> ConfigType:

@@ -76,6 +76,8 @@ class TasksConfig(BaseModel):
     """Generated training tasks."""
     arithmetic: ArithmeticConfig = ArithmeticConfig(operators="+", digits=(1, 1), prompt="What is {expression}?")
     """What is generated."""
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """Which are generated. Not the run's, so that runs of several seeds learn and are judged by the same tasks."""
 
 
 class PretrainedConfig(BaseModel):
@@ -84,7 +86,7 @@ class PretrainedConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     seed: int = Field(default=0, ge=0, lt=2**31)
-    """Seed of the generated tasks; the seeds of the parts are theirs."""
+    """Seed of the run: every part's seed that is not given follows from it."""
     policy: PolicyConfig = PolicyConfig()
     """The model and how it meets its tasks."""
     tasks: TasksConfig = TasksConfig()
@@ -96,6 +98,9 @@ class PretrainedConfig(BaseModel):
 def make_parts(config: PretrainedConfig) -> Parts:
     """Put the world around a model that is yet to be loaded. Tasks are read first, since their faults are the user's.
 
+    The weights need not be there, so that a program can be checked far from where it will run: ``prepare`` of ``graphs.runs``
+    asks for them.
+
     Raises:
         ValueError: no model was named.
         RowError: a task file has broken rows.
@@ -105,7 +110,7 @@ def make_parts(config: PretrainedConfig) -> Parts:
     heldout = _tasks(config, config.tasks.heldout, config.evaluate.num_tasks, "heldout")[: config.evaluate.num_tasks]
     tools = (calculator_tool(),) if policy.tools == "calculator" else ()
     source = find_model(policy.model, policy.revision, "policy.model")
-    model, chat = describe_both(source.path, calls=policy.calls, history=policy.history)
+    model, chat = describe_both(source.path, calls=policy.calls, history=policy.history, weights=False)
     places = place(model, policy)
     named = policy.teacher
     teacher = None if named is None else pretrained_teacher(named, policy.teacher_revision, source.path, "policy.teacher")
@@ -139,7 +144,7 @@ def _tasks(config: PretrainedConfig, path: Path | None, count: int, split: Split
     return (
         read_tasks(path, columns=config.tasks.columns, check=check)
         if path is not None
-        else arithmetic_tasks(config.tasks.arithmetic, config.seed, count, split)
+        else arithmetic_tasks(config.tasks.arithmetic, config.tasks.seed, count, split)
     )
 
 

@@ -138,7 +138,7 @@ def training(config: RlConfig, parts: Parts, *, shuffled: bool = False) -> Phase
     def make(folder: Path | None) -> Graph:
         gates[:] = [Gate(config.gate)]
         graph = rl(config, parts, folder, gates[0])
-        return graph.replace("rewards", Shuffled(parts.rewards(), config.seed)) if shuffled else graph
+        return graph.replace("rewards", Shuffled(parts.rewards(), config.sampling.seed or 0)) if shuffled else graph
 
     title = f"rl: {config.steps} steps of {config.groups_per_step} groups of {config.group_size}, max_lag {config.max_lag}"
 

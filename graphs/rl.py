@@ -49,7 +49,7 @@ def rl(config: RlConfig, parts: Parts, folder: Path | None = None, gate: Gate | 
     pinned = pinned_evaluation(config.heldout, parts, asked.load(parts.engine.load), config.steps, learner)
     weights = graph.latest("weights", Weights, load=pinned.swap)
 
-    prompts = graph.source("prompts", Tasks(parts.train, config.seed, stretches=stretches_of(parts.train)))
+    prompts = graph.source("prompts", Tasks(parts.train, config.seed or 0, stretches=stretches_of(parts.train)))
     members = graph.repeat("members", prompts, n=config.group_size)
     episodes = graph.stage("episodes", episode, workers=config.max_concurrency, needs=pools.episode, reads=weights)
     groups = graph.group("groups", episodes, missing=Retry(config.member_retries, then="drop"))

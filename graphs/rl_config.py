@@ -35,8 +35,8 @@ class RlConfig(ToolPoolsConfig):
     """How often a failed member is tried again before its group is dropped."""
     max_concurrency: int = Field(default=128, ge=1)
     """Episodes at once."""
-    seed: int = Field(default=0, ge=0, lt=2**31)
-    """Decides the order of the tasks."""
+    seed: int | None = Field(default=None, ge=0, lt=2**31)
+    """Decides the order of the tasks, and nothing else; ``None`` takes the run's."""
     sampling: SamplingConfig = SamplingConfig()
     """Temperature, stops and budgets of episodes. Draws from all tokens: a temperature above 0, and nothing that truncates."""
     limits: TimeLimits = TimeLimits()

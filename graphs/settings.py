@@ -1,6 +1,7 @@
 """Reads settings from a command line, and says what is wrong with them in our sentences. What the settings are is elsewhere.
 
-tyro writes its own errors, of unknown names and values that are no number; those of the configs themselves are told here.
+tyro writes its own errors, of unknown names and values that are no number; those of the configs themselves are told here, and
+what a name of another trainer is called.
 """
 
 import contextlib
@@ -11,6 +12,8 @@ from typing import TypeVar
 
 import tyro
 from pydantic import ValidationError
+
+from graphs.coming_from import told_of
 
 Config = TypeVar("Config")
 _ROOT = "config"
@@ -38,8 +41,17 @@ def read_settings(kind: type[Config], arguments: Sequence[str], prog: str) -> Co
         refused = _behind(ended)
         if refused is not None:
             raise ValueError(refusal(*refused)) from None
-        sys.stderr.write(told.getvalue())
+        sys.stderr.write(told.getvalue() + _of_others(arguments, told.getvalue()))
         raise
+
+
+def _of_others(arguments: Sequence[str], told: str) -> str:
+    """What to add where an unknown setting is one of another trainer; empty for nothing."""
+    if "Unrecognized options" not in told:
+        return ""
+    flags = (argument.partition("=")[0] for argument in arguments if argument.startswith("--"))
+    sentences = (told_of(flag) for flag in dict.fromkeys(flags) if flag in told)
+    return "".join(f"headrace: {sentence}\n" for sentence in sentences if sentence is not None)
 
 
 def refusal(error: ValidationError, path: str = "") -> str:

@@ -28,8 +28,8 @@ class SftConfig(BaseModel):
     """Optimizer steps."""
     examples_per_step: int = Field(default=64, ge=1)
     """Demonstrations in a step."""
-    seed: int = Field(default=0, ge=0, lt=2**31)
-    """Decides the order of the demonstrations."""
+    seed: int | None = Field(default=None, ge=0, lt=2**31)
+    """Decides the order of the demonstrations, and nothing else; ``None`` takes the run's."""
     trainer: TrainerConfig = TrainerConfig(row_length=128, learning_rate=1e-3)
     """Optimizer and micro-batches."""
 
@@ -44,7 +44,7 @@ def sft(config: SftConfig, parts: Parts, examples: tuple[Example, ...], folder: 
         folder: of the run, for updates that were not applied; ``None`` keeps none.
     """
     graph = Graph("sft")
-    demonstrations = graph.source("demonstrations", ExampleSets(examples, config.examples_per_step, config.seed))
+    demonstrations = graph.source("demonstrations", ExampleSets(examples, config.examples_per_step, config.seed or 0))
     written = graph.stage("written", Demonstrate(parts.chat, parts.tools), workers=2, order="input")
     loss = SupervisedLoss()
     batches = graph.stage("batches", Pack(PackConfig(row_length=config.trainer.row_length), loss.needs), order="input")

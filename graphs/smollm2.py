@@ -17,7 +17,7 @@ SMOLLM2 = RlProgramConfig(
         system="You are good at math.",
     ),
     tasks=TasksConfig(arithmetic=ArithmeticConfig(operators="+", digits=(1, 1), prompt="{expression} = ?", heldout_share=0.3)),
-    evaluate=EvaluateConfig(num_tasks=64, max_concurrency=32, sampling=SAMPLING.model_copy(update={"seed": 1})),
+    evaluate=EvaluateConfig(num_tasks=64, max_concurrency=32, sampling=SAMPLING),
     rl=RlConfig(
         steps=10,
         groups_per_step=4,

@@ -146,7 +146,7 @@ class Episodes:
     ) -> tuple[Status, str | None, dict[str, float] | None]:
         guarded_env = GuardedEnvironment(env, self._limits, context, part_clock)
         birth = context.birth if self._cycle is None else context.birth % self._cycle
-        key = (self._sampling.seed, birth, context.member, context.retry)
+        key = (self._sampling.seed or 0, birth, context.member, context.retry)
         opening = await guarded_env.reset(task, key)
         clock = guarded_env.clock = ConversationClock(self._limits)
         policy = GuardedPolicy(self._policy, self._limits, context, clock, self._turns)

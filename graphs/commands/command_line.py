@@ -19,6 +19,7 @@ from graphs.program import Phase, Program
 from graphs.runs.options import Options, SavingOptions
 from graphs.runs.saved import understood
 from graphs.settings import read_settings
+from stages.models.pretrained import check_weights
 
 Work = Callable[[], None]
 """What is left to do once everything a user can get wrong is settled."""
@@ -111,13 +112,31 @@ def _default(config_type: type[BaseModel], saved: dict[str, Any] | None, default
     return (dataclasses.field(default_factory=lambda: start),)
 
 
-def warn(program: Program, plans: Sequence[tuple[Phase, Plan]]) -> None:
-    """Say what is allowed and probably not meant."""
-    warnings = [warning for phase, _ in plans for warning in phase.warnings]
+def warn(program: Program, plans: Sequence[tuple[Phase, Plan]], more: Sequence[str] = ()) -> None:
+    """Say what is allowed and probably not meant.
+
+    Args:
+        program: whose devices and model are looked at.
+        plans: of its phases.
+        more: what is known beside.
+    """
+    warnings = [*more, *(warning for phase, _ in plans for warning in phase.warnings)]
     if program.parts is not None:
         warnings += placing_warnings(program.parts.model, program.parts.engine.mesh, program.parts.reference_mesh)
+        warnings += _weights_elsewhere(program)
     for warning in dict.fromkeys([*warnings, *(warning for _, plan in plans for warning in plan.warnings)]):
         tell(f"warning: {warning}")
+
+
+def _weights_elsewhere(program: Program) -> list[str]:
+    """What to say of a model that was described by its configuration alone."""
+    source = None if program.parts is None else program.parts.source
+    try:
+        if source is not None:
+            check_weights(source.path)
+    except FileNotFoundError as error:
+        return [f"the weights are not all here, so that it can be checked and not run: {error}"]
+    return []
 
 
 def tell(text: str) -> None:

@@ -80,7 +80,8 @@ def shown(record: RunRecord) -> list[Shown]:
 
 def of_transcript(one: Transcript) -> Shown:
     """An episode as text alone."""
-    facts = [one.status.replace("_", " "), *_worth(one.reward, one.parts), f"{one.num_sampled} sampled tokens"]
+    worth = [*_worth(one.reward, one.parts), *_expected(one.answer)]
+    facts = [one.status.replace("_", " "), *worth, f"{one.num_sampled} sampled tokens"]
     turns = []
     for message in one.messages:
         said = message.get("role") == "assistant"
@@ -103,6 +104,7 @@ def _of_sample(row: Row, most: int) -> Shown:
     facts = [
         str(row.get("status", "")).replace("_", " "),
         *_worth(row.get("reward"), parts if isinstance(parts, dict) else {}),
+        *_expected(row.get("answer")),
         f"{kinds.count(SAMPLED)} sampled tokens",
     ]
     which = (row.get("phase"), row.get("step"), row.get("task"), row.get("birth"), row.get("member"), row.get("retry"))
@@ -132,8 +134,13 @@ def _worth(reward: object, parts: object) -> list[str]:
     told = [f"reward {short(value)}"] if value is not None else ["no reward" if reward is None else f"reward {reward}"]
     if isinstance(parts, dict) and parts:
         each = [f"{name} {short(of) if (of := number(part)) is not None else part}" for name, part in parts.items()]
-        told.append(", ".join(each))
+        told[0] += f" ({', '.join(each)})"
     return told
+
+
+def _expected(answer: object) -> list[str]:
+    text = "" if answer is None else str(answer)
+    return [f"expected {text if len(text) <= 80 else text[:77] + '...'}"] if text else []
 
 
 def _title(phase: object, step: object, task: object, birth: object, member: object, retry: object) -> str:

@@ -30,7 +30,8 @@ def learning(record: RunRecord) -> list[Plot]:
               log=True),
         _plot(rows, "Entropy", "of the policy, mean over trained tokens", [("entropy", "entropy")], unit="nats"),
         _plot(rows, "Gradient norm", "global, before it is scaled down", [("norm", "grad_norm")], log=True),
-        _plot(rows, "Clipped", "trained tokens whose ratio was clipped", [("clipped", "clip_fraction")], unit="share"),
+        *([_plot(rows, "Clipped", "trained tokens whose ratio was clipped", [("clipped", "clip_fraction")], unit="share")]
+          if any(number(row.get("clip_fraction")) for row in rows) else []),
         _plot(rows, "Engine gap", "difference of the log-probabilities of engine and trainer, of tokens of one version",
               [("largest", "engine_gap_max"), ("mean", "engine_gap")], unit="nats", log=True),
         _plot(rows, "Learning rate", "of the latest update", [("learning rate", "learning_rate")]),
@@ -69,6 +70,23 @@ def speed(record: RunRecord) -> list[Plot]:
     ])  # fmt: skip
 
 
+def condition(record: RunRecord) -> list[Plot]:
+    """How the run did over time, all phases of it: memory, the engine's slots, the loop, groups on their way."""
+    rows = sorted((row for row in record.health if number(row["seconds"]) is not None), key=lambda row: row["seconds"])
+    return _there([
+        _plot(rows, "Made per minute", "episodes that ended, failed ones included; complete groups; training rows",
+              [("episodes", "trajectories_per_minute"), ("groups", "groups_per_minute"), ("rows", "examples_per_minute")],
+              x="seconds", unit="per minute"),
+        _plot(rows, "Engine slots in use", "of all slots, in decode steps", [("in use", "engine_utilisation")], x="seconds",
+              unit="share"),
+        _plot(rows, "Groups on their way", "opened and not closed; complete and in no step yet",
+              [("open", "open_groups"), ("ready", "ready_groups")], x="seconds", unit="groups"),
+        _plot(rows, "Host memory", "of the process", [("memory", "host_memory_mb")], x="seconds", unit="MB"),
+        _plot(rows, "Lag of the loop", "longest that the event loop was held up since the row before",
+              [("lag", "loop_lag_ms")], x="seconds", unit="ms", log=True),
+    ])  # fmt: skip
+
+
 def before(record: RunRecord) -> list[tuple[str, list[Plot]]]:
     """The trainings before the main one, each by its name: their loss and their speed."""
     others = [(phase, rows) for phase, rows in record.trainings.items() if phase != record.main]
@@ -97,6 +115,7 @@ def _plot(
     meaning: str,
     lines: Sequence[tuple[str, str | _Make]],
     *,
+    x: str = "step",
     around: str | None = None,
     colors: Sequence[int] = (),
     **look: object,
@@ -113,7 +132,8 @@ def _plot(
             spread = [number(row.get(around)) for row in rows]
             series.append(Series(label, values, *_around(values, spread), color=color))
     keys = [made for _, made in lines if isinstance(made, str)]
-    return Plot(title, meaning, [_step(row) for row in rows], series, marks=_marks(rows), note=_not_finite(rows, keys), **look)  # pyright: ignore[reportArgumentType]
+    xs, marks, note = [float(row[x]) for row in rows], _marks(rows, x), _not_finite(rows, keys)
+    return Plot(title, meaning, xs, series, x_unit=x, marks=marks, note=note, **look)  # pyright: ignore[reportArgumentType]
 
 
 def _statuses(rows: Sequence[Row]) -> Plot:
@@ -170,10 +190,10 @@ def _step(row: Row) -> float:
     return float(row["step"])
 
 
-def _marks(rows: Sequence[Row]) -> list[float]:
-    """Between the steps of two starts of the run."""
+def _marks(rows: Sequence[Row], x: str = "step") -> list[float]:
+    """Between the rows of two starts of the run."""
     pairs = itertools.pairwise(rows)
-    return [(_step(one) + _step(two)) / 2 for one, two in pairs if one.get("attempt") != two.get("attempt")]
+    return [(float(one[x]) + float(two[x])) / 2 for one, two in pairs if one.get("attempt") != two.get("attempt")]
 
 
 def _not_finite(rows: Sequence[Row], keys: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ from graphs.report.axes import percent
 from graphs.report.episodes import Shown
 from graphs.report.plots import drawn
 from graphs.report.record import MOST_KINDS, ErrorKind, RunRecord, number, read_object, read_record, read_rows
+from graphs.report.verdict import verdict_of
 from graphs.runs.folder import ATTEMPTS, SUMMARY
 
 REPORT = "report.html"
@@ -34,7 +35,7 @@ def write_report(folder: Path) -> Path:
     record = read_record(folder)
     path = folder / REPORT
     part = path.with_suffix(".part")
-    part.write_text(page(record.folder.name, body(record)), encoding="utf-8")
+    part.write_text(page(record.folder.name, body(record, verdict_of(record))), encoding="utf-8")
     return part.replace(path)
 
 
@@ -56,11 +57,12 @@ def page(title: str, inside: str, *, refresh_s: float = 0.0) -> str:
     )
 
 
-def body(record: RunRecord, *, listed: bool = False) -> str:
+def body(record: RunRecord, verdict: str = "", *, listed: bool = False) -> str:
     """What the page of a run holds.
 
     Args:
         record: of the run.
+        verdict: what bounded it, in words; empty where that is not known.
         listed: whether there is a list of runs one level up.
     """
     early = [(f"before-{name.replace(' ', '-')}", f"Before: {name}", plots) for name, plots in figures.before(record)]
@@ -68,6 +70,7 @@ def body(record: RunRecord, *, listed: bool = False) -> str:
         ("learning", "Learning", figures.learning(record)),
         ("flow", "Episodes and tokens", figures.flowing(record)),
         ("speed", "Speed", figures.speed(record)),
+        ("condition", "Condition over time", figures.condition(record)),
         *early,
     ]
     begun = str(record.attempts[0].get("time", ""))[:19].replace("T", " ") if record.attempts else ""
@@ -81,6 +84,9 @@ def body(record: RunRecord, *, listed: bool = False) -> str:
         facts=tables.headline(record),
         figures=[(id_, heading, [drawn(plot) for plot in plots]) for id_, heading, plots in parts],
         marked=any(plot.marks for _, _, plots in parts for plot in plots),
+        verdict=verdict,
+        alerts=tables.alerts(record),
+        warnings=tables.warnings(record),
         shares=tables.time_shares(record),
         states=tables.STATES,
         ends=tables.ends(record),

@@ -68,16 +68,14 @@ class Drawn:
     Attributes:
         title: of the plot.
         meaning: one line.
-        legend: label and number of the colour of each series.
-        dashed: labels of series that are drawn dashed.
+        legend: label, number of the colour, and look of each series: a line, ``dashed``, or a ``block``.
         svg: the picture.
         notes: said below it.
     """
 
     title: str
     meaning: str
-    legend: Sequence[tuple[str, int]]
-    dashed: Sequence[str]
+    legend: Sequence[tuple[str, int, str]]
     svg: Markup
     notes: Sequence[str]
 
@@ -87,7 +85,8 @@ def drawn(plot: Plot) -> Drawn:
     own = [one for one in plot.series if not one.empty]
     xs, series, width = thinned(plot.xs, own)
     colors = [at if one.color is None else one.color for at, one in enumerate(series)]
-    across = spanning(xs, LEFT, WIDTH - RIGHT)
+    room = (WIDTH - RIGHT - LEFT) / len(xs) / 2 if plot.kind == "stack" and 1 < len(xs) <= MOST_BARS else 0.0
+    across = spanning(xs, LEFT + room, WIDTH - RIGHT - room)
     up = _up(plot, series)
     body = [_grid(up, across, plot), _marks(plot.marks, across)]
     body.append(
@@ -101,10 +100,9 @@ def drawn(plot: Plot) -> Drawn:
     if width > 1:
         band = "" if plot.kind == "stack" else ", the band their least and most"
         notes.append(f"each point is the mean of {width} {plot.x_unit}s{band}")
-    dashed = [] if plot.kind == "stack" else [one.label for one in series[1:]]
-    return Drawn(
-        plot.title, plot.meaning, [(s.label, color) for s, color in zip(series, colors, strict=True)], dashed, svg, notes
-    )
+    looks = ["block" if plot.kind == "stack" else "dashed" if at else "" for at in range(len(series))]
+    legend = [(one.label, color, look) for one, color, look in zip(series, colors, looks, strict=True)]
+    return Drawn(plot.title, plot.meaning, legend, svg, notes)
 
 
 def _up(plot: Plot, series: Sequence[Series]) -> Axis:

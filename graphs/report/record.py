@@ -1,5 +1,7 @@
 """What a run left in its folder, read for its report: settings, rows, starts, errors and samples. Reads; knows no page.
 
+The trace is not read here: it is long, and said of in ``verdict.py``.
+
 A file that is missing or torn, as after a kill or while the run goes on, leaves out what it would have said. Numbers that are
 not finite stand in the files as their names, and are none here: ``number`` gives ``None`` for them.
 """
@@ -14,7 +16,9 @@ from typing import Any
 
 import msgspec
 
+from graphs.runs.errors import ERRORS, error_file, last_line
 from graphs.runs.folder import ATTEMPTS, METRICS, SAMPLES, SUMMARY, TRANSCRIPTS
+from graphs.runs.metrics import ALERTS, HEALTH
 from stages.records import Status
 
 Row = Mapping[str, Any]
@@ -24,6 +28,8 @@ READ = (CONFIG, SUMMARY, METRICS, ATTEMPTS, TRANSCRIPTS, SAMPLES)
 """Files that a report is made of."""
 MOST_KINDS = 30
 """Kinds of errors that are told apart; the others are counted as one."""
+_MOST_TRACE = 8_000
+"""Characters of a traceback that are shown: the last ones say what it was."""
 _TO_SHOW = 4
 """Transcripts kept from the beginning, and from the end."""
 _FAILED = {status.value for status in Status if status.failed}
@@ -111,6 +117,16 @@ class RunRecord:
         return next(reversed(self.trainings), None)
 
     @property
+    def health(self) -> Sequence[Row]:
+        """Rows of how the run did, every few seconds."""
+        return [row for (_, stage), rows in self.rows.items() if stage == HEALTH for row in rows if "seconds" in row]
+
+    @property
+    def alerts(self) -> Sequence[Row]:
+        """Rows of alerts, raised and cleared."""
+        return [row for (_, stage), rows in self.rows.items() if stage == ALERTS for row in rows if "alert" in row]
+
+    @property
     def heldout(self) -> Sequence[Row]:
         """Rows of evaluations during training."""
         return [row for rows in self.rows.values() for row in rows if "version" in row and "heldout" in row]
@@ -129,7 +145,7 @@ def read_record(folder: Path) -> RunRecord:
         summary=summary,
         attempts=list(read_rows(folder / ATTEMPTS)),
         rows=rows,
-        errors=[*_of_stages(summary), *sorted(kinds, key=lambda kind: -(kind.count or 0))],
+        errors=[*_of_stages(folder / ERRORS, summary), *sorted(kinds, key=lambda kind: -(kind.count or 0))],
         transcripts=transcripts,
         samples=list(read_rows(folder / SAMPLES)),
     )
@@ -173,12 +189,14 @@ def _read_lines(file: Path, decode: Any) -> Iterator[Any]:
                 continue
 
 
-def _of_stages(summary: Row) -> list[ErrorKind]:
-    return [
-        ErrorKind(str(row.get("stage", "")), _last_line(str(row.get("traceback", ""))) or str(row.get("kind", "")),
-                  traceback=str(row.get("traceback", "")))
-        for row in summary.get("errors", ()) if isinstance(row, dict)
-    ]  # fmt: skip
+def _of_stages(folder: Path, summary: Row) -> list[ErrorKind]:
+    """Of each file of a traceback; the summary, once it is there, knows whose it is."""
+    stages = summary.get("stages") or {}
+    kinds = [(name, kind) for name, node in stages.items() for kind in node.get("failures") or ()]
+    whose = {error_file(folder, name, kind): name for name, kind in kinds}
+    files = sorted(folder.glob("*.txt")) if folder.is_dir() else []
+    traces = {file: file.read_text(errors="replace").strip()[-_MOST_TRACE:] for file in files}
+    return [ErrorKind(whose.get(file, file.stem), last_line(trace), traceback=trace) for file, trace in traces.items()]
 
 
 def _read_episodes(file: Path) -> tuple[list[ErrorKind], list[Transcript]]:
@@ -207,7 +225,3 @@ def _count(kinds: dict[tuple[str, str], ErrorKind], row: Transcript) -> None:
         key = "", ""
     kind = kinds.setdefault(key, ErrorKind(row.status, text, 0, transcript=row) if key[1] else ErrorKind("", "others", 0))
     kind.count = (kind.count or 0) + 1
-
-
-def _last_line(text: str) -> str:
-    return text.strip().splitlines()[-1] if text.strip() else ""

@@ -1,5 +1,6 @@
 """What of a report is numbers and words: headline, ledger, time shares, ends of episodes, settings, starts. Pure; no markup."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from stages.records import STATUS_RULES, Status
 STATES = (("work", "work"), ("input_wait", "waits for input"), ("ticket_wait", "waits for a ticket"),
           ("pool_wait", "waits for a pool"), ("output_wait", "waits for room"))  # fmt: skip
 """Time of workers, as ``summary.json`` names it, and for people; in the order of their colours."""
+MOST_ALERTS = 50
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def _scores(summary: Row) -> Iterator[Fact]:
     latest = after if after is not None else number(summary.get("heldout"))
     name = "heldout_after" if after is not None else "heldout"
     if latest is not None:
-        start = f"{percent(before)} before; " if before is not None and after is not None else ""
+        start = f"{percent(before)} before, " if before is not None and after is not None else ""
         yield Fact("Held-out success", percent(latest), start + _interval(summary.get(f"{name}_detail")))
     elif before is not None:
         yield Fact("Held-out before", percent(before), _interval(summary.get("heldout_before_detail")))
@@ -124,7 +126,7 @@ def _scores(summary: Row) -> Iterator[Fact]:
 def _interval(detail: Any) -> str:
     if not isinstance(detail, Mapping) or number(detail.get("low")) is None or number(detail.get("high")) is None:
         return ""
-    return f"95% within {percent(detail['low'])} to {percent(detail['high'])}"
+    return f"interval {percent(detail['low'])} to {percent(detail['high'])}"
 
 
 def _total_goodput(rows: Sequence[Row]) -> float | None:
@@ -178,6 +180,42 @@ def ends(record: RunRecord) -> list[EndRow]:
         EndRow(status.value.replace("_", " "), STATUS_RULES[status].meaning, count, count / total, status.failed)
         for status in Status if (count := counts.get(status.value, 0))
     ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AlertRow:
+    """An alert that was raised or cleared, as text."""
+
+    time: str
+    rule: str
+    state: str
+    value: str
+    of: str
+
+
+def alerts(record: RunRecord) -> list[AlertRow]:
+    """The latest ``MOST_ALERTS`` of the run."""
+    return [
+        AlertRow(
+            str(row.get("time", ""))[:19].replace("T", " "), str(row.get("alert", "")), str(row.get("state", "")),
+            short(value) if (value := number(row.get("value"))) is not None else str(row.get("value", "")),
+            str(row.get("of_stage", "")),
+        )
+        for row in record.alerts[-MOST_ALERTS:]
+    ]  # fmt: skip
+
+
+def warnings(record: RunRecord) -> list[tuple[str, int]]:
+    """Each kind of warning, which may differ in numbers: the first one, and how many there were."""
+    found: dict[str, tuple[str, int]] = {}
+    for rows in record.rows.values():
+        for row in rows:
+            text = str(row.get("warning") or "")
+            if text:
+                kind = re.sub(r"\d+", "#", text)
+                first, count = found.get(kind, (text, 0))
+                found[kind] = first, count + 1
+    return list(found.values())[:MOST_ALERTS]
 
 
 def sources(record: RunRecord) -> list[tuple[str, int, int, Mapping[str, int]]]:

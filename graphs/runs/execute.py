@@ -16,15 +16,18 @@ from graphs.runs.progress import BEGINNING, Start
 from graphs.runs.view import View
 from stages.agents.tool_agent import ToolAgent
 from stages.episodes import check_tasks
+from stages.models.pretrained import check_weights
 
 
 def prepare(program: Program, folder: RunFolder) -> Prepared:
-    """Prove a program, see ``prove``, and that it fits the memory. Writes nothing.
+    """Prove a program, see ``prove``, that its weights are there, and that it fits the memory. Writes nothing.
 
     Raises:
-        BuildError, ValueError: it cannot run.
+        BuildError, ValueError, FileNotFoundError: it cannot run.
     """
     plans = prove(program, folder.path)
+    if program.parts is not None and program.parts.source is not None:
+        check_weights(program.parts.source.path)
     check_memory(program, device_budget())
     return plans
 

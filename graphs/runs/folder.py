@@ -195,8 +195,9 @@ class RunFolder:
         """Reports are of this phase from now on, which has so many steps, if that is known; counts start again."""
         self.complete()
         self.phase, self.steps = phase, Steps()
-        if self._sampled is not None:
+        if self._sampled is not None and self._chosen is not None:
             self._sampled.begin(phase, total)
+            self._chosen.begin()
         self.episodes.clear()
         self.outcomes.clear()
         self._told.clear()

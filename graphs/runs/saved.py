@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from graphs.catalogue import CATALOGUE, Entry, find
 from graphs.parts import Parts
 from graphs.program import Program, evaluation
+from graphs.seeds import seeded
 from graphs.settings import refusal
 from stages.checkpoint.store import load_parameters, with_parameters
 from stages.models.lora import has_adapters
@@ -98,7 +99,7 @@ def evaluation_of(entry: Entry, config: Any, run: Path) -> Program:
     """
     program = _with_checkpoint(entry.make(config), run)
     assert program.parts is not None, "every ready program has parts"
-    phases = (evaluation("heldout", config.evaluate, program.parts, main=True),)
+    phases = (evaluation("heldout", seeded(config).evaluate, program.parts, main=True),)
     return dataclasses.replace(program, name=f"{program.name}-eval", phases=phases, max_lag=None)
 
 

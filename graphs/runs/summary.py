@@ -10,9 +10,6 @@ from graphs.runs.progress import Spent
 
 _STATES = {"input": "input_wait", "ticket": "ticket_wait", "pool": "pool_wait", "work": "work", "output": "output_wait"}
 
-MOST_TRACE = 8_000
-"""Characters of a traceback that are kept: the last ones say what it was."""
-
 
 def of_phase(program: Program, outcome: Summary, folder: RunFolder, spent: Spent, lag: LoopLag) -> dict[str, Any]:
     """Figures of one phase, over all starts of its run; ``loop_lag_p99_ms`` is of the last one.
@@ -52,9 +49,4 @@ def of_phase(program: Program, outcome: Summary, folder: RunFolder, spent: Spent
             }
             for name, node in outcome.nodes.items()
         },
-        "errors": [
-            {"stage": name, "kind": kind, "traceback": trace.strip()[-MOST_TRACE:]}
-            for name, node in outcome.nodes.items()
-            for kind, trace in node.failures.items()
-        ],
     }

@@ -28,8 +28,8 @@ class SamplingConfig(pydantic.BaseModel):
     """Most sampled tokens of one episode, all turns together; ``None`` leaves it to the context length."""
     max_turns: int = pydantic.Field(default=8, ge=1)
     """Most turns of one episode."""
-    seed: int = pydantic.Field(default=0, ge=0, lt=2**31)
-    """First part of every random key of the run's episodes."""
+    seed: int | None = pydantic.Field(default=None, ge=0, lt=2**31)
+    """First part of every random key of the run's episodes; ``None`` for that of the run, and 0 where there is none."""
 
     @property
     def truncates(self) -> bool:

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from stages.models.config import ModelConfig
-from stages.models.huggingface_config import config_fields, read_config
+from stages.models.huggingface_config import config_fields, named_dtype, read_config
 from stages.models.names import is_adapter, named_leaves
 from stages.models.tensors import Layout, Stored, check_tensors, fill
 from stages.models.transformer import Transformer
@@ -52,18 +52,25 @@ _NORMS_AFTER = {
 _EXPERT = {"mlp.gate_EWF": "gate_proj", "mlp.up_EWF": "up_proj", "mlp.down_EFW": "down_proj"}
 
 
-def describe_huggingface(folder: str | Path, dtype: Literal["float32", "bfloat16"] | None = None) -> Transformer:
+def describe_huggingface(
+    folder: str | Path, dtype: Literal["float32", "bfloat16"] | None = None, *, weights: bool = True
+) -> Transformer:
     """The decoder a folder holds, without its weights: shapes only, for checks before anything is loaded.
 
     Args:
         folder: with ``config.json`` and ``model.safetensors``, or its index and shards.
         dtype: type the parameters are to have; ``None`` takes bfloat16 where all tensors have it, and else float32.
+        weights: whether they must be there. False describes a folder without them by its ``config.json`` alone, in the type
+            that this names.
 
     Raises:
         FileNotFoundError: a file is missing; all missing shards are named.
         ValueError: a family or setting that this decoder has not, tensors of a type that is not read, or tensors that are
             missing, unknown or of another shape (all are named).
     """
+    if not weights and not any((Path(folder) / name).is_file() for name in (_FILE, _INDEX)):
+        alone = read_config(folder, dtype or named_dtype(folder))
+        return nnx.eval_shape(lambda: Transformer(alone, nnx.Rngs(0)))
     with _open_tensors(folder) as files:
         slices = {name: file.get_slice(name) for name, file in files.items()}
         kinds = {name: part.get_dtype() for name, part in slices.items()}
@@ -158,7 +165,7 @@ def _open_tensors(folder: str | Path) -> Iterator[dict[str, safe_open]]:
     """The open file of each tensor."""
     with ExitStack() as stack:
         files = []
-        for path in _tensor_files(Path(folder)):
+        for path in tensor_files(Path(folder)):
             try:
                 files.append(stack.enter_context(safe_open(path, "np")))
             except SafetensorError as error:
@@ -167,7 +174,13 @@ def _open_tensors(folder: str | Path) -> Iterator[dict[str, safe_open]]:
         yield {name: file for file in files for name in file.keys() if not name.endswith("rotary_emb.inv_freq")}  # noqa: SIM118
 
 
-def _tensor_files(folder: Path) -> list[Path]:
+def tensor_files(folder: Path) -> list[Path]:
+    """The files of a folder's weights.
+
+    Raises:
+        FileNotFoundError: there are none, or some of those that the index names are missing.
+        ValueError: the index is damaged.
+    """
     if (folder / _FILE).is_file():
         return [folder / _FILE]
     if not (folder / _INDEX).is_file():

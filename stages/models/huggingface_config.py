@@ -80,6 +80,19 @@ def read_config(folder: str | Path, dtype: Literal["float32", "bfloat16"]) -> Mo
     )
 
 
+def named_dtype(folder: str | Path) -> Literal["float32", "bfloat16"]:
+    """The type that the ``config.json`` of a folder names: bfloat16, or float32 for any other and where it is no JSON.
+
+    That of the tensors may be another; this is for folders without them.
+    """
+    try:
+        written = json.loads((Path(folder) / "config.json").read_text())
+    except (OSError, ValueError):  # told by ``read_config``
+        return "float32"
+    named = written.get("dtype") or written.get("torch_dtype") if isinstance(written, dict) else None
+    return "bfloat16" if named == "bfloat16" else "float32"
+
+
 def config_fields(config: ModelConfig, stop_ids: tuple[int, ...] = ()) -> dict[str, Any]:
     """What goes into ``config.json``; earlier releases of transformers (4) find their spellings beside those of release 5.
 

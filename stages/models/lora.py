@@ -32,8 +32,8 @@ class LoraConfig(BaseModel):
     """What an adapter adds is multiplied by ``alpha / rank``, so the rank may change and the learning rate stay."""
     modules: tuple[Projection, ...] | None = Field(default=None, min_length=1)
     """Projections with an adapter; ``None`` for every dense one the model has. The experts of a mixture are none."""
-    seed: int = Field(default=0, ge=0, lt=2**31)
-    """Decides the first matrix of each adapter."""
+    seed: int | None = Field(default=None, ge=0, lt=2**31)
+    """Decides the first matrix of each adapter; ``None`` for that of the run, and 0 where there is none."""
 
 
 def add_lora(model: Transformer, config: LoraConfig, rngs: nnx.Rngs | None = None) -> None:
@@ -54,7 +54,7 @@ def add_lora(model: Transformer, config: LoraConfig, rngs: nnx.Rngs | None = Non
         ``I ** -0.5``, which the paper leaves open.
     """
     _refuse(model, config)
-    rngs = nnx.Rngs(config.seed) if rngs is None else rngs
+    rngs = nnx.Rngs(config.seed or 0) if rngs is None else rngs
     for _, _, linear in _projections(model, config.modules):
         (size_in, size_out), dtype = linear.kernel_IO.shape, linear.kernel_IO.dtype
         axis_in, axis_out = linear.kernel_IO.get_metadata()["axes"]

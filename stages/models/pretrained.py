@@ -7,22 +7,33 @@ Only the choice between the two; ``huggingface.py`` and ``gguf.py`` read them. T
 from pathlib import Path
 
 from stages.models.gguf import describe_gguf, fill_from_gguf
-from stages.models.huggingface import describe_huggingface, fill_from_huggingface
+from stages.models.huggingface import describe_huggingface, fill_from_huggingface, tensor_files
 from stages.models.transformer import Transformer
 
 
-def describe_model(path: Path) -> Transformer:
+def describe_model(path: Path, *, weights: bool = True) -> Transformer:
     """The decoder that lies at a path, without its weights: shapes only, for checks before anything is loaded.
 
     Args:
         path: a folder with ``config.json``, or a ``.gguf`` file.
+        weights: whether a folder must have them; False describes it without, for checks far from where it will run.
 
     Raises:
         FileNotFoundError: a file is missing.
         ImportError: a GGUF file, and the ``gguf`` package is not installed.
         ValueError: an architecture, a tensor type or tensors that are not read; all of them are named.
     """
-    return describe_huggingface(path) if path.is_dir() else describe_gguf(path)
+    return describe_huggingface(path, weights=weights) if path.is_dir() else describe_gguf(path)
+
+
+def check_weights(path: Path) -> None:
+    """Refuse a model that was described without its weights.
+
+    Raises:
+        FileNotFoundError: they are not there, or not all of them.
+    """
+    if path.is_dir():
+        tensor_files(path)
 
 
 def fill_model(model: Transformer, path: Path) -> None:

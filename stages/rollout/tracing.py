@@ -97,7 +97,7 @@ class EngineTrace:
         queue_s, prefill_s, _ = times.spent(ended_s)
         cached, sampled = (None, None) if sample is None else (sample.num_cached, len(sample.ids))
         prompt, microseconds = len(request.ids), (round(queue_s * 1e6), round((prefill_s or 0.0) * 1e6))
-        stay = Stay(request.session, request.key[-1], prompt, cached, sampled, *microseconds, job.flow)
+        stay = Stay(request.session, request.key[-1], prompt, cached, sampled, *microseconds, request.flow)
         self._stays.setdefault(times.slot, []).extend((times.began_s, stay, ended_s, None))
 
     def pause(self) -> None:

@@ -50,8 +50,9 @@ class TrainerConfig(BaseModel):
     num_minibatches: int = Field(default=1, ge=1)
     """Updates in a pass, each on a share of the groups, consecutive by birth; as many as the step has groups, if those are
     fewer."""
-    seed: int = Field(default=0, ge=0, lt=2**31)
-    """Decides the order of the minibatches in each pass, together with step and pass."""
+    seed: int | None = Field(default=None, ge=0, lt=2**31)
+    """Decides the order of the minibatches in each pass, together with step and pass; ``None`` for that of the run, and 0
+    where there is none."""
     max_grad_norm_skip: float | None = Field(default=None, gt=0.0)
     """Global norm, before it is scaled down, above which an update is bad; ``None`` knows no such norm."""
     max_grad_norm_ratio: float | None = Field(default=None, gt=1.0)

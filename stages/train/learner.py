@@ -19,7 +19,7 @@ from jax.sharding import NamedSharding
 from stages.batches.rows import Rows
 from stages.losses.tokens import Loss, Tokens
 from stages.models.lora import trained
-from stages.models.mesh import mesh_of, replicated, row_sharding
+from stages.models.mesh import mesh_of, replicated, row_sharding, shares_of_rows
 from stages.roles import compiling, role_span
 from stages.train.config import TrainerConfig
 from stages.train.optimizer import num_updates
@@ -183,3 +183,20 @@ class Learner:
 
     def _spread(self, rows: Rows) -> Any:
         return jax.device_put(rows, row_sharding(self._mesh))
+
+
+def check_rows(config: TrainerConfig, model: nnx.Module) -> None:
+    """Refuse rows of a micro-batch that do not divide over the devices that share them.
+
+    Raises:
+        ValueError: naming them.
+    """
+    mesh = mesh_of(nnx.state(model, nnx.Param))
+    shares = shares_of_rows(mesh)
+    uneven = [rows for rows, _ in config.shapes if rows % shares]
+    if uneven:
+        raise ValueError(
+            f"expected rows_per_microbatch to be a multiple of {shares}, the devices that share the rows on a mesh of "
+            f"data={mesh.shape['data']} times fsdp={mesh.shape['fsdp']}, and its parts by split_last too; got "
+            f"{' and '.join(map(str, uneven))}, in the config of Trainer; change either"
+        )

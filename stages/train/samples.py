@@ -68,7 +68,11 @@ class Samples:
     def attach(self, wanted: int, take: Callable[[Sampled], None]) -> None:
         """Choose so many episodes of each step from now on, and hand them over when the step is done."""
         self._wanted, self._take = wanted, take
+
+    def begin(self) -> None:
+        """Another graph begins, whose groups are numbered from 0 again."""
         self._waiting.clear()
+        self._chosen, self._silent, self._newest = [], [], -1
 
     def offer(self, group: Group) -> None:
         """A group with advantages is on its way to the trainer."""

@@ -26,9 +26,8 @@ from stages.batches.rows import RowFiller, Rows
 from stages.cancellation import to_the_end
 from stages.checkpoint.store import PARAMETERS, load_arrays, save_arrays
 from stages.losses.tokens import Loss
-from stages.memory_in_use import device_bytes, device_peak_bytes, host_bytes
+from stages.memory_in_use import device_bytes, device_peak_bytes
 from stages.models.critic import ActorCritic, parted, together
-from stages.models.mesh import mesh_of, shares_of_rows
 from stages.profile import Profile, current_profile
 from stages.records import Batch, Weights
 from stages.roles import Role
@@ -37,7 +36,7 @@ from stages.train.bad_steps import BadSteps, bad_step_error, describe
 from stages.train.config import TrainerConfig
 from stages.train.digest import digest_of
 from stages.train.following import FollowConfig, Following
-from stages.train.learner import Learner
+from stages.train.learner import Learner, check_rows
 from stages.train.metrics import (
     StepMeter,
     StepRow,
@@ -127,7 +126,7 @@ class Trainer:
         self._state = TrainerState()
         self._profile: Profile | None = None
         self.last_row: StepRow | None = None
-        _check_rows(config, model)
+        check_rows(config, model)
 
     async def __aenter__(self) -> Self:
         await anyio.to_thread.run_sync(self.open)
@@ -299,7 +298,7 @@ class Trainer:
             self._score(parts, context)
         version = self._step
         for epoch in range(self._config.num_epochs):
-            for number in order(self._config.seed, self._step + 1, epoch, len(parts)):
+            for number in order(self._config.seed or 0, self._step + 1, epoch, len(parts)):
                 for rows in parts[number].rows:
                     self._take_gradient(rows, version, context)
                 self._update(number, parts[number], version, context)
@@ -375,7 +374,6 @@ class Trainer:
             "temporary_bytes": self._learner.temporary_bytes,
             "device_bytes": device_bytes(self._learner.devices),
             "device_peak_bytes": device_peak_bytes(self._learner.devices),
-            "host_bytes": host_bytes(),
         }
         row["warning"] = warning(row, self._config.no_signal_warning)
         return row
@@ -391,15 +389,3 @@ class Trainer:
         }
         beside = {name: part for name, part in parts.items() if part is not None}
         return learner | beside
-
-
-def _check_rows(config: TrainerConfig, model: nnx.Module) -> None:
-    mesh = mesh_of(nnx.state(model, nnx.Param))
-    shares = shares_of_rows(mesh)
-    uneven = [rows for rows, _ in config.shapes if rows % shares]
-    if uneven:
-        raise ValueError(
-            f"expected rows_per_microbatch to be a multiple of {shares}, the devices that share the rows on a mesh of "
-            f"data={mesh.shape['data']} times fsdp={mesh.shape['fsdp']}, and its parts by split_last too; got "
-            f"{' and '.join(map(str, uneven))}, in the config of Trainer; change either"
-        )

@@ -104,7 +104,11 @@ def test_a_misspelt_name_is_answered_with_the_nearest(own: Path, capsys: pytest.
 def test_an_unknown_key_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     """S105: misspelt, at the wrong level, of the wrong type."""
     assert "--rl.steps" in refused(capsys, "run", "calculator", "--rl.stps", "3")
-    assert "Unrecognized" in refused(capsys, "run", "calculator", "--group-size", "3")
+    wrong_level = refused(capsys, "run", "calculator", "--group-size", "3")
+    assert "Unrecognized" in wrong_level
+    assert "--rl.group-size" in wrong_level
+    assert "Expected one of ('wait'" in refused(capsys, "run", "calculator", "--rl.late", "never")
+    assert "--temperature" in refused(capsys, "chat", "nowhere", "--temprature", "1")
     assert "many" in refused(capsys, "run", "calculator", "--rl.steps", "many")
 
 

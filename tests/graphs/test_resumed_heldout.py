@@ -30,11 +30,11 @@ from stages.evaluation.pinned import WEIGHTS
 from stages.records import Episode
 from stages.tools.delay import DelayConfig
 from stages.train.gate import GateConfig
+from stages.train.metrics import of_the_machine
 
 pytestmark = pytest.mark.slow
 
 STEPS, TASKS, ATTEMPTS = 4, 8, 2
-TIMES = ("time", "attempt", "seconds", "heldout_s", "sync_wait_s")
 
 
 class Ended(NamedTuple):
@@ -93,11 +93,7 @@ def rows(folder: Path, stage: str) -> list[dict[str, Any]]:
     """Rows of a stage in their order, without times."""
     found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [
-        {
-            name: value
-            for name, value in row.items()
-            if name not in TIMES and "_s_" not in f"{name}_" and "per_second" not in name
-        }
+        {name: value for name, value in row.items() if name != "attempt" and not of_the_machine(name)}
         for row in found
         if row["stage"] == stage
     ]

@@ -124,7 +124,7 @@ def encode(text):
 
 def context(spans=None):
     @contextlib.contextmanager
-    def span(name, args):
+    def span(name, args, flows):
         if spans is not None:
             spans.append(name)
         yield
@@ -200,7 +200,7 @@ def test_waits_are_spans_and_times_are_kept():
     spans = []
     stage = episodes(ScriptedPolicy(CALL, ANSWER), env=lambda: Watched([tool]))
     episode = asyncio.run(stage(TASK, context(spans)))
-    assert spans == ["setup", "reset", "model", "tool", "calculator", "model", "tool", "score"]
+    assert spans == ["setup", "reset", "model", "tool", "calculator", "model", "tool", "score", "close"]
     assert 0.02 <= episode.turns[0].tool_s <= episode.seconds
     assert episode.turns[0].model_s >= 0
 

@@ -52,17 +52,24 @@ def hostile(left: Left, row: MakeRow) -> Path:
     ]
     failed = {"status": "tool_error", "task": HOSTILE, "error": HOSTILE, "messages": said}
     stages = {HOSTILE: {"taken": 1, "emitted": 1, "dropped": {HOSTILE: 1}, "work_share": 1.0}}
-    return left(
-        [row(1), row(2)],
+    alert = {"stage": "alerts", "alert": HOSTILE, "state": HOSTILE, "value": HOSTILE, "time": HOSTILE, "of_stage": HOSTILE}
+    folder = left(
+        [row(1, warning=HOSTILE), row(2), alert],
         samples=[sample(1, HOSTILE)],
         episodes=[failed, {"status": "finished", "messages": said}],
         config={HOSTILE: HOSTILE},
         attempts=[{"attempt": 0, "time": HOSTILE, "changes": [HOSTILE]}],
         summary={
-            "status": HOSTILE, "error": HOSTILE, "stages": stages, "versions": {HOSTILE: HOSTILE}, "attempts": 1,
-            "errors": [{"stage": HOSTILE, "kind": HOSTILE, "traceback": HOSTILE}],
+            "status": HOSTILE,
+            "error": HOSTILE,
+            "stages": stages,
+            "versions": {HOSTILE: HOSTILE},
+            "attempts": 1,
         },
-    )  # fmt: skip
+    )
+    (folder / "errors").mkdir()
+    (folder / "errors" / "a-b.txt").write_text(HOSTILE)
+    return folder
 
 
 def test_what_models_tools_and_settings_say_is_text(hostile: Path) -> None:
@@ -71,7 +78,7 @@ def test_what_models_tools_and_settings_say_is_text(hostile: Path) -> None:
     assert tags.count("script") == 1
     assert "img" not in tags
     assert not [name for _, attributes in parsed.tags for name in attributes if name.startswith("on")]
-    assert parsed.text.count(HOSTILE) >= 10
+    assert parsed.text.count(HOSTILE) >= 15
 
 
 def test_a_page_takes_nothing_from_anywhere(hostile: Path) -> None:
@@ -110,6 +117,12 @@ def test_a_long_run_with_long_episodes_stays_small(left: Left, row: MakeRow) -> 
     assert "more tokens are not shown" in path.read_text()
 
 
+def test_a_page_says_what_bounded_the_run_where_that_is_known(left: Left, row: MakeRow) -> None:
+    record = read_record(left([row(1)]))
+    assert "Bounded by <b>" in Parsed(body(record, "Bounded by <b>")).text
+    assert "What bounded it" not in body(record, "")
+
+
 def test_a_run_without_samples_shows_transcripts(left: Left) -> None:
     said = [
         {"role": "user", "content": "2*3"},
@@ -144,6 +157,8 @@ def test_runs_are_listed_with_links_the_newest_first(left: Left) -> None:
 def test_a_run_that_ended_has_its_report(penalised: Path) -> None:
     parsed = Parsed((penalised / "report.html").read_text())
     titles = [attributes["aria-label"] or "" for tag, attributes in parsed.tags if tag == "svg"]
+    assert "Bounded by" in parsed.text
+    assert "critical path" in parsed.text
     for title in ("Held-out success", "Reward", "Loss", "Entropy", "Goodput", "Lag", "Episode length", "Time of a step"):
         assert any(one.startswith(f"{title}:") for one in titles), title
     ids = {attributes.get("id") for _, attributes in parsed.tags}

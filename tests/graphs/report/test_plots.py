@@ -40,7 +40,8 @@ def test_every_kind_of_plot_draws_any_number_of_points(kind: Any, count: int) ->
     made = drawn(Plot("A", "of b", xs, series, kind=kind, marks=[0.5]))
     assert "nan" not in made.svg
     assert "None" not in made.svg
-    assert made.legend == [("a", 0), ("b", 1)] if count > 1 else made.legend == [("a", 0)]
+    looks = ("block", "block") if kind == "stack" else ("", "dashed")
+    assert made.legend == [("a", 0, looks[0]), ("b", 1, looks[1])][: 2 if count > 1 else 1]
     assert 'class="mark"' in made.svg
 
 

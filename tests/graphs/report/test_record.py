@@ -86,14 +86,37 @@ def test_errors_that_differ_in_numbers_only_are_of_one_kind(left: Left) -> None:
     told = {"phase": "rl", "task": "a", "messages": []}
     rows = [{**told, "status": "timed_out", "error": f"reset took {at} s", "birth": at} for at in range(3)]
     rows += [{**told, "status": "tool_error", "error": "gone"}, {**told, "status": "finished", "reward": 1.0}]
-    errors = [{"stage": "judge", "kind": "OSError", "traceback": "Traceback\n  line\nOSError: it is down"}]
-    record = read_record(left(episodes=rows, summary={"status": "failed", "errors": errors}))
+    stages = {"judge": {"failures": {"OSError": ["OSError: it is down"]}}}
+    folder, trace = (
+        left(episodes=rows, summary={"status": "failed", "stages": stages}),
+        "Traceback\n  line\nOSError: it is down",
+    )
+    (folder / "errors").mkdir()
+    (folder / "errors" / "judge-OSError.txt").write_text(trace + "\n")
+    record = read_record(folder)
     assert [(kind.where, kind.text, kind.count) for kind in record.errors] == [
         ("judge", "OSError: it is down", None), ("timed_out", "reset took 0 s", 3), ("tool_error", "gone", 1),
     ]  # fmt: skip
-    assert record.errors[0].traceback == errors[0]["traceback"]
+    assert record.errors[0].traceback == trace
     assert record.errors[1].transcript is not None
     assert record.errors[1].transcript.birth == 0
+
+
+def test_alerts_and_warnings_are_told_those_alike_but_for_numbers_once(left: Left, row: MakeRow) -> None:
+    alert = {"phase": "rl", "stage": "alerts", "time": "2026-01-01T00:00:05.1", "alert": "lag_mean>2", "state": "raised",
+             "metric": "lag_mean", "value": 2.5, "of_stage": "trainer"}  # fmt: skip
+    record = read_record(left([row(1, warning="80% silent"), row(2, warning="90% silent"), alert, row(3, warning="other")]))
+    assert tables.warnings(record) == [("80% silent", 2), ("other", 1)]
+    assert [(one.time, one.rule, one.state, one.value) for one in tables.alerts(record)] == [
+        ("2026-01-01 00:00:05", "lag_mean>2", "raised", "2.5")
+    ]
+
+
+def test_health_is_drawn_over_the_time_of_all_phases(left: Left, row: MakeRow) -> None:
+    rows = [{"phase": phase, "stage": "health", "seconds": at, "host_memory_mb": 100.0 + at, "attempt": at // 20}
+            for phase, at in (("a", 10), ("b", 20), ("b", 30))]  # fmt: skip
+    (plot,) = figures.condition(read_record(left([row(1), *rows])))
+    assert (plot.title, plot.xs, plot.marks, plot.x_unit) == ("Host memory", [10.0, 20.0, 30.0], [15.0], "seconds")
 
 
 def test_kinds_of_errors_are_bounded(left: Left) -> None:

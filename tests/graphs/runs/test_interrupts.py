@@ -1,6 +1,7 @@
 """Real signals to a real process."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -65,6 +66,38 @@ def endless() -> Graph:
     return graph
 """
 NO_MORE, TO_THREAD = '("slow", deaf, {})', '("elsewhere", elsewhere, {})'
+
+
+GENERATING = """
+import os, pathlib, subprocess
+from graphs.own_program import OwnConfig, own_program
+from stages.envs.custom import CustomEnv
+from stages.envs.pool import EnvPool
+from stages.envs.process_env import ProcessEnv
+from stages.records import Task
+from stages.rollout.config import EngineConfig
+
+class Talking(CustomEnv):
+    child = None
+
+    def reset(self, task, key):
+        if self.child is None:
+            self.child = subprocess.Popen(["sleep", "1000"])
+            for pid in (os.getpid(), self.child.pid):
+                pathlib.Path(f"child-{pid}").touch()
+        return task.prompt
+
+    def step(self, message):
+        return "go on"
+
+def make(task):
+    return Talking()
+
+def talk(config: OwnConfig):
+    tasks = [Task(str(number), "talk") for number in range(8)]
+    engine = EngineConfig(slots=8, context_length=128, prefill_rows=2, prefill_chunk=32)
+    return own_program("talk", config, tasks, EnvPool(lambda task: ProcessEnv(make), 2), engine=engine)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -158,3 +191,40 @@ def test_a_second_interrupt_ends_a_run_at_once_whatever_hangs_in_it(tmp_path: Pa
     summary = json.loads((tmp_path / "runs" / "it" / "summary.json").read_text())
     assert (summary["status"], summary["ledger_balanced"]) == ("failed", True)
     assert summary["error"].startswith("Interrupted: interrupted twice")
+
+
+def test_two_interrupts_while_an_engine_generates_leave_no_child_behind(tmp_path: Path) -> None:
+    """S26: environments in processes of their own, each with a program that it started; the second one meets the shutdown."""
+    (tmp_path / "talk.py").write_text(GENERATING)
+    command = [sys.executable, "-m", "graphs.cli", "run", "talk.py:talk", "--options.name", "it", "--rl.steps", "9999",
+               "--rl.sampling.max-turns", "1000", "--rl.trainer.row-length", "128"]  # fmt: skip
+    hasty = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=hasty)
+    STARTED.append(process)
+    until = time.monotonic() + 50
+    while len(children := list(tmp_path.glob("child-*"))) < 4 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert len(children) >= 4
+    process.send_signal(signal.SIGINT)
+    assert process.stdout is not None
+    assert any("interrupt again to stop at once" in line for line in process.stdout)
+    time.sleep(0.7)  # two within half a second count as one
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=30)
+    assert time.monotonic() - began < 12
+    assert process.returncode == 130, output
+    pids = [int(child.name.removeprefix("child-")) for child in tmp_path.glob("child-*")]
+    until = time.monotonic() + 5
+    while any(map(running, pids)) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert [pid for pid in pids if running(pid)] == []
+
+
+def running(pid: int) -> bool:
+    """Whether there is a process, and no mere remains of one that nobody waited for."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"

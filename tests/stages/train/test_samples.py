@@ -82,6 +82,18 @@ def test_what_never_comes_is_not_kept_for_ever():
     assert [(one.step, one.episode.birth) for one in found] == [(2, late.birth)]
 
 
+def test_what_was_on_its_way_in_one_graph_is_forgotten_in_the_next():
+    """Groups of another graph are numbered from 0 again."""
+    samples = Samples()
+    found: list[Sampled] = []
+    samples.attach(1, found.append)
+    samples.offer(group(0, [1.0]))
+    samples.begin()
+    samples.add(batch(group(0, [1.0])))
+    samples.finish(1)
+    assert found == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"num_minibatches": 2}], ids=["one update", "two minibatches"])
 def test_the_trainer_tells_the_log_probabilities_that_its_gradient_is_of(
