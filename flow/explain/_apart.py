@@ -187,7 +187,8 @@ def _work(parts: Parts, execution: Execution, row: _Row, ends: Sequence[int], in
                 if kind is None:
                     _add_named(parts.inside, node, spans, index, end)
         elif kind is None:
-            piece = Piece(node, number, start, end, spans.flows(index), args(index), waits, piece, end)
+            told = spans[index]  # details and arrows in one look
+            piece = Piece(node, number, start, end, told.flows, told.args, waits, piece, end)
             execution.pieces.append(piece)
             waits, inside = [], True
         else:

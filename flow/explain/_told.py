@@ -8,21 +8,27 @@ from ._named import Named
 from ._pieces import Execution
 from ._verdict import Asked, Compiled, Slow, Stage, Stragglers
 
+_STATES = ("work", "input", "ticket", "pool", "room")
 _LATE = 0.25
 _WORST = 5
 
 
 def stages(execution: Execution) -> tuple[Stage, ...]:
     """Shares of time of every node."""
-    spent: dict[str, Counter[str]] = {node: Counter() for node in execution.nodes}
+    spent: dict[str, dict[str, int]] = {node: dict.fromkeys(_STATES, 0) for node in execution.nodes}
     pools: dict[str, Counter[str]] = {node: Counter() for node in execution.nodes}
-    for piece in execution.pieces:
-        inside = sum(wait.end - wait.start for wait in piece.pools)
-        spent[piece.node] += Counter({"work": max(0, piece.end - piece.start - inside), "pool": inside})
-        for wait in piece.waits:
-            spent[piece.node][wait.kind] += wait.end - wait.start
-        for wait in piece.blocked():
-            pools[piece.node][wait.what] += wait.end - wait.start
+    for node, pieces in execution.by_node.items():
+        times = spent[node]
+        for piece in pieces:
+            times["work"] += piece.end - piece.start
+            for wait in piece.waits:
+                times[wait.kind] += wait.end - wait.start
+                if wait.kind == "pool":
+                    pools[node][wait.what] += wait.end - wait.start
+            for wait in piece.pools:
+                times["work"] -= wait.end - wait.start
+                times["pool"] += wait.end - wait.start
+                pools[node][wait.what] += wait.end - wait.start
     for node, waits in zip(execution.lanes, execution.tails, strict=True):
         for wait in waits:
             spent[node][wait.kind] += wait.end - wait.start
@@ -32,7 +38,7 @@ def stages(execution: Execution) -> tuple[Stage, ...]:
 
 def _stage(execution: Execution, node: str, workers: int, spent: Mapping[str, int], pools: Mapping[str, int]) -> Stage:
     attempts, total = len(execution.by_node.get(node, ())), max(1, sum(spent.values()))
-    share = {kind: spent.get(kind, 0) / total for kind in ("work", "input", "ticket", "pool", "room")}
+    share = {kind: spent[kind] / total for kind in _STATES}
     by_pool = {pool: ns / total for pool, ns in pools.items()}
     return Stage(node, workers, attempts, attempts / max(execution.seconds, 1e-9), **share, pools=by_pool)
 
