@@ -201,7 +201,6 @@ _TABLES: Mapping[Row, Sequence[tuple[str, str, str]]] = {
         ("lag_mean", "versions", "mean of the steps' means"),
         ("lag_max", "versions", "of all groups"),
         ("max_lag", "versions", "what it was bounded by"),
-        ("leftovers.{place}", "items", "in no terminal state, where it did not complete"),
         ("ledger_balanced", "yes or no", "whether every item is accounted for"),
         ("leftovers.{place}", "items", "not at their end when it ended, by where they are"),
         ("loop_lag_max_ms", "ms", "longest that the event loop was held up"),
