@@ -13,10 +13,12 @@ from ._limits import Collect, Cost, Freshness, Inline, Items, Processes, Threads
 from ._plan import Plan
 from ._policy import Drop, Emit, Fail, Failure, Retry, Shrink
 from ._run import Run
+from ._spans import count, mark, span
 from ._summary import Summary
 
 __all__ = [
     "BudgetExceeded", "BuildError", "Cell", "Collect", "Context", "Cost", "DeadlineExceeded", "Drop", "Emit", "Fail", "Failed",
     "Failure", "Filtered", "FlowError", "Freshness", "Gathered", "Graph", "Inline", "Items", "Many", "Node", "Plan",
     "Processes", "Retry", "Run", "Shrink", "StageFailed", "Stalled", "Summary", "Threads",
+    "count", "mark", "span",
 ]  # fmt: skip

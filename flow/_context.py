@@ -1,6 +1,6 @@
 """What a stage sees of the run while it handles one item. Made by the engine, or by ``flow.testing.context``."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from ._core.item import Item
+from ._inside import Mark
 
 T = TypeVar("T")
 
@@ -27,10 +28,10 @@ class Desk:
     node: str
     read: Callable[[], Versioned[Any]]
     permit: Callable[[Mapping[str, int]], AbstractAsyncContextManager[None]]
-    span: Callable[[str, Mapping[str, Any]], AbstractContextManager[None]]
+    span: Callable[[str, Mapping[str, Any], Sequence[int]], AbstractContextManager[None]]
     report: Callable[[Mapping[str, Any]], None]
-    remote: Callable[[int, str, Mapping[str, Any], float, bool], None] = lambda task, name, args, at_s, begins: None
-    """Where spans go that began or ended in a process."""
+    remote: Callable[[Mark], None] = lambda mark: None
+    """Where goes what the stage showed in a process."""
     spent: Callable[[str, float, float, Mapping[str, Any]], None] = lambda name, began_s, ended_s, args: None
     """Where spans go that are over."""
 
@@ -111,9 +112,9 @@ class Context(msgspec.Struct, eq=False):
         """
         return self._desk.permit({pool: units} if isinstance(pool, str) else pool)
 
-    def span(self, name: str, **args: Any) -> AbstractContextManager[None]:
-        """A slice in the trace, inside the slice of this attempt. Free when nobody listens."""
-        return self._desk.span(name, args)
+    def span(self, name: str, /, *, flows: Sequence[int] = (), **args: Any) -> AbstractContextManager[None]:
+        """A slice in the trace, inside that of this attempt, as ``flow.span`` opens. Free when nobody listens."""
+        return self._desk.span(name, args, flows)
 
     def spent(self, name: str, began_s: float, ended_s: float, **args: Any) -> None:
         """A slice of something that is over, as what a server told of a request, inside the slice that is open now.

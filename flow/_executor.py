@@ -5,6 +5,7 @@ would keep the process alive. The counting happens on the loop alone; a thread r
 """
 
 import asyncio
+import contextvars
 import queue
 import threading
 from collections.abc import Callable
@@ -61,7 +62,8 @@ class Executor:
 
     def submit(self, function: Callable[[], Any]) -> Call:
         """Begin a call on a thread that has none."""
-        call = Call(function, self._loop.create_future(), asyncio.current_task())
+        inherited = contextvars.copy_context()  # as with asyncio.to_thread
+        call = Call(lambda: inherited.run(function), self._loop.create_future(), asyncio.current_task())
         self.calls[call] = None
         if self._idle:
             self._idle -= 1

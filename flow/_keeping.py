@@ -256,7 +256,7 @@ class Keeping:
             self._failed(error)
             return
         pieces = blocks(moment, states, self._ports)
-        self._mark(f"commit {draft.number}")
+        self._mark(draft.number)
         self._write(partial(self._put, draft, about, pieces, writes), steps, states)
 
     def _put(
@@ -323,7 +323,7 @@ class Keeping:
         else:
             self._steps, self._kept, self.failure = steps, states, None
 
-    def _mark(self, begun: str | None) -> None:
+    def _mark(self, begun: int | None) -> None:
         """Record that the writing of a commit begins, or ends, on a track of its own: one is written at a time."""
         if self._recorder is None:
             return
@@ -331,7 +331,7 @@ class Keeping:
         if begun is None:
             self._recorder.end(track, now)
         else:
-            self._recorder.begin(track, begun, now)
+            self._recorder.begin(track, "commit", now, {"number": begun})
 
     def _failed(self, error: Exception) -> None:
         """Tell of a commit that the disk refused; the run goes on."""

@@ -1,7 +1,7 @@
 """One worker's time: in which state it is, since when, and the same as slices in the trace.
 
-The only place where time is attributed, so the shares of a stage add up to its worker time. Spans opened by tasks that a
-stage starts itself get tracks of their own, since slices of one track must nest.
+The only place where time is attributed, so the shares of a stage add up to its worker time. What user code shows inside its
+work is in ``_inside``.
 
 A change of state is two entries in a list (when, and what begins). What they say is worked out later and on another thread: a
 stretch of quick items would otherwise cost less than its own slices.
@@ -10,13 +10,15 @@ stretch of quick items would otherwise cost less than its own slices.
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from ._arrows import flow_id, version_id
 from ._core.item import Item
 from ._core.meter import Meter, State
 from ._errors import format_path
+from ._inside import Inner, Inside
 from .trace import Recorder
 
 Path = tuple[int, ...]
@@ -41,6 +43,8 @@ class Shown(NamedTuple):
 
     paths: Sequence[Path]
     args: Mapping[str, Any]
+    ids: Sequence[int] = ()
+    """Arrows that are no item's."""
 
 
 class Stretch:
@@ -53,21 +57,29 @@ class Stretch:
     Args:
         began: time in seconds at which it begins.
         first: path of the first item.
+        within: where what is shown inside the item in hand is noted.
+
+    Attributes:
+        within: that list; where it is not empty, the item has a slice of its own, whatever it took.
     """
 
     QUICK_S = 10e-6
 
-    __slots__ = ("_first", "_marks", "_start")
+    __slots__ = ("_first", "_marks", "_start", "within")
 
-    def __init__(self, began: float, first: Path) -> None:
+    def __init__(self, began: float, first: Path, within: list[Any] | None = None) -> None:
         self._marks: list[Any] = []
         self._start, self._first = began, first
+        self.within: list[Any] = [] if within is None else within
 
     def slow(self, path: Path, began: float, now: float, quick: int, following: Path) -> None:
         """After ``quick`` quick ones an item took from ``began`` until now; ``following`` is the next."""
         if quick:
             self._marks += (self._start, (self._first, quick))
         self._marks += (began, (path, 1))
+        if self.within:
+            self._marks += self.within
+            self.within.clear()
         self._start, self._first = now, following
 
     def end(self, now: float, quick: int) -> list[Any]:
@@ -93,11 +105,13 @@ class Lane:
         detail: what it waits for or works on, for the stall report.
         clock: gives the loop's time.
         recorder: where slices go; ``None`` where nobody records.
+        inside: shows what user code does inside the work.
+        within: in a stretch, what was shown inside the item in hand; ``None`` outside of one.
     """
 
     __slots__ = (
-        "_free", "_handing", "_marks", "_meter", "_name", "_parent", "_run", "_stacks", "_task", "_track", "_waits", "clock",
-        "detail", "node", "open", "recorder", "since", "state",
+        "_cell", "_handing", "_marks", "_meter", "_name", "_run", "_track", "_waits", "clock", "detail", "inside", "node",
+        "open", "recorder", "since", "state", "within",
     )  # fmt: skip
 
     def __init__(
@@ -109,14 +123,14 @@ class Lane:
         recorder: Recorder | None = None,
         parent: int | None = None,
         run: int = 0,
+        cell: str | None = None,
     ) -> None:
         self.node = node
-        self._meter, self.clock, self.recorder, self._parent, self._run = meter, clock, recorder, parent, run
+        self._meter, self.clock, self.recorder, self._run, self._cell = meter, clock, recorder, run, cell
         self._name = f"{node}/{index}"
         self._track = 0 if recorder is None else recorder.track(self._name, parent, rank=index)
-        self._task: asyncio.Task[Any] | None = None
-        self._free: list[int] = []
-        self._stacks: dict[Hashable, list[int]] = {}
+        self.inside = Inside(self._name, parent, recorder, clock, self._note)
+        self.within: list[Any] | None = None
         self.open = True
         self.state: State = "input"
         self.since = clock()
@@ -127,7 +141,7 @@ class Lane:
 
     def own(self) -> None:
         """The calling task is this lane's worker from now on."""
-        self._task = asyncio.current_task()
+        self.inside.own()
 
     def enter(self, state: State, detail: str = "") -> None:
         """Begin to wait. Entering the state it is in only changes the detail."""
@@ -140,32 +154,40 @@ class Lane:
             if wait is None or wait[0] != detail:
                 wait = self._waits[state] = (detail, f"{_SLICES[state]}{_FOR}{detail}")
             self._marks += (now, wait[1])
+            self.inside.attempt += 1
 
     def work(self, item: Item) -> None:
         """Begin an attempt at an item."""
         if self.recorder is not None:
             self._marks += (self._change("work"), (item.path, item.birth, item.member, item.retry, item.seen))
+            self.inside.attempt += 1
             if len(self._marks) > _MOST_MARKS:
                 self.hand_over()
         elif self.state != "work":
             self._change("work")
 
-    def work_on(self, paths: Sequence[Path], args: Mapping[str, Any], detail: str = "") -> None:
-        """Begin other work, on these items."""
+    def work_on(self, paths: Sequence[Path], args: Mapping[str, Any], detail: str = "", ids: Sequence[int] = ()) -> None:
+        """Begin other work, on these items. ``ids``: arrows that are no item's."""
         now, self.detail = self._change("work"), detail
         if self.recorder is not None:
-            self._marks += (now, Shown(paths, args))
+            self._marks += (now, Shown(paths, args, ids))
+            self.inside.attempt += 1
 
     def stretch(self, began: float, first: Path) -> Stretch | None:
         """Begin work on one item after another. Gives what to note them on, where somebody records."""
         if self.state != "work":
             self._meter.seconds[self.state] += began - self.since
             self.state, self.since = "work", began
-        return None if self.recorder is None else Stretch(began, first)
+        if self.recorder is None:
+            return None
+        self.within = []
+        return Stretch(began, first, self.within)
 
     def end_stretch(self, marks: list[Any]) -> None:
         """The stretch is over; what comes next is not begun."""
+        self.within = None
         self._marks += marks
+        self.inside.attempt += 1
         if len(self._marks) > _MOST_MARKS:
             self.hand_over()
 
@@ -195,7 +217,7 @@ class Lane:
             name, _, detail = what.partition(_FOR)
             return name, (), {"for": detail} if detail else {}
         if isinstance(what, Shown):
-            return self.node, [flow_id(self._run, path) for path in what.paths], what.args
+            return self.node, [*(flow_id(self._run, path) for path in what.paths), *what.ids], what.args
         if len(what) == 2:
             path, count = what
             args: dict[str, Any] = {"item": format_path(path)}
@@ -208,7 +230,9 @@ class Lane:
             args["retry"] = retry
         if seen is not None:
             args["version"] = seen
-        return self.node, [flow_id(self._run, path)], args
+            if self._cell is not None:
+                return self.node, (flow_id(self._run, path), version_id(self._run, self._cell, seen)), args
+        return self.node, (flow_id(self._run, path),), args
 
     def close(self) -> None:
         """The worker is gone. Harmless the second time."""
@@ -221,50 +245,13 @@ class Lane:
         self._marks += (now, None)
         self.hand_over()
 
-    @contextmanager
-    def span(self, name: str, args: Mapping[str, Any]) -> Generator[None]:
-        """A slice inside the work of this lane."""
-        recorder = self.recorder
-        if recorder is None:
-            yield
-            return
-        task = _current_task()
-        track = self._open_track(task)
-        if track == self._track:
-            self.hand_over()  # so that what it lies in comes first
-        recorder.begin(track, name, self._now(), args or None)
-        try:
-            yield
-        finally:
-            recorder.end(track, self._now())
-            self._close_track(task, track)
-
-    def spent(self, name: str, began_s: float, ended_s: float, args: Mapping[str, Any]) -> None:
-        """A slice inside the work of this lane that is over; none was begun or ended there since it began."""
-        if self.recorder is None:
-            return
-        task = _current_task()
-        track = self._open_track(task)
-        if track == self._track:
+    def _note(self, at_s: float, what: Inner) -> None:
+        """Put something inside the slice that is open."""
+        with self._handing:
+            marks = self._marks if self.within is None else self.within
+            marks += (at_s, what)
+        if len(marks) > _MOST_MARKS and self.within is None:
             self.hand_over()
-        self.recorder.begin(track, name, int(began_s * 1e9), args or None)
-        self.recorder.end(track, int(ended_s * 1e9))
-        self._close_track(task, track)
-
-    def remote(self, task: int, name: str, args: Mapping[str, Any], at_s: float, begins: bool) -> None:
-        """A span of this worker's attempt began or ended in a process; 0 is the attempt itself, others are tasks beside it."""
-        if self.recorder is None:
-            return
-        owner = self._task if task == 0 else task
-        if begins:
-            track = self._open_track(owner)
-            if track == self._track:
-                self.hand_over()
-            self.recorder.begin(track, name, int(at_s * 1e9), args or None)
-        else:
-            track = self._track if owner is self._task else self._stacks[owner][-1]
-            self.recorder.end(track, int(at_s * 1e9))
-            self._close_track(owner, track)
 
     @contextmanager
     def waiting_inside(self, state: State, detail: str) -> Generator[None]:
@@ -272,8 +259,8 @@ class Lane:
 
         A task that the stage started itself waits beside others that work, so its wait is a slice and no state.
         """
-        if _current_task() is not self._task:
-            with self.span(_SLICES[state], {"for": detail}):
+        if not self.inside.is_worker():
+            with self.inside.span(_SLICES[state], {"for": detail}):
                 yield
             return
         before, self.detail = self.detail, detail
@@ -281,48 +268,9 @@ class Lane:
         self._meter.seconds[self.state] += now - self.since
         outer, self.state, self.since = self.state, state, now
         try:
-            with self.span(_SLICES[state], {"for": detail}):
+            with self.inside.span(_SLICES[state], {"for": detail}):
                 yield
         finally:
             now = self.clock()
             self._meter.seconds[self.state] += now - self.since
             self.state, self.since, self.detail = outer, now, before
-
-    def _now(self) -> int:
-        return int(self.clock() * 1e9)
-
-    def _open_track(self, task: Hashable) -> int:
-        if task is self._task or task is None:
-            return self._track
-        assert self.recorder is not None
-        stack = self._stacks.setdefault(task, [])
-        if stack:
-            track = stack[-1]
-        elif self._free:
-            track = self._free.pop()
-        else:
-            track = self.recorder.track(f"{self._name} +{len(self._stacks)}", self._parent)
-        stack.append(track)
-        return track
-
-    def _close_track(self, task: Hashable, track: int) -> None:
-        if task is None or task not in self._stacks:
-            return
-        stack = self._stacks[task]
-        stack.pop()
-        if not stack:
-            del self._stacks[task]
-            self._free.append(track)
-
-
-def _current_task() -> "asyncio.Task[Any] | None":
-    """The task that runs now; ``None`` on a thread, where a stage does one thing at a time on the lane's own track."""
-    try:
-        return asyncio.current_task()
-    except RuntimeError:
-        return None
-
-
-def flow_id(run: int, path: Path) -> int:
-    """Number that links the slices of one item of one run in a trace."""
-    return hash((run, *path)) % 2**64  # of whole numbers only, so the same in every process

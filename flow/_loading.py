@@ -7,9 +7,9 @@ from typing import Any
 from ._core.state import State
 from ._errors import StageFailed
 from ._park import Parker
+from ._scribe import Scribe
 from ._work import Holding, Waiting
 from .saving._points import reach
-from .trace import Recorder
 
 
 class Loading:
@@ -17,15 +17,15 @@ class Loading:
 
     Args:
         state: its moment.
-        recorder: where loads are recorded.
+        scribe: writes loads into the trace; ``None`` where nobody records.
         on_idle: called when a cell has loaded all that was published.
 
     Attributes:
         under_way: cells that are published and not in force.
     """
 
-    def __init__(self, state: State, recorder: Recorder | None, on_idle: Callable[[], None]) -> None:
-        self._state, self._recorder, self._on_idle = state, recorder, on_idle
+    def __init__(self, state: State, scribe: Scribe | None, on_idle: Callable[[], None]) -> None:
+        self._state, self._scribe, self._on_idle = state, scribe, on_idle
         self._spec = state.plan.spec
         self._parkers = {feedback.cell: Parker() for feedback in self._spec.feedback}
         self.under_way: set[str] = set()
@@ -86,6 +86,8 @@ class Loading:
                 await self._load(name, value, version)
                 reach("swap.loaded")
                 cell.enforce(version, value)
+                if self._scribe is not None:
+                    self._scribe.in_force(name, version)
                 self._return_tickets(name, version)
             self.under_way.discard(name)
             self._on_idle()
@@ -109,6 +111,8 @@ class Loading:
         load = self._spec.cells[name].load
         began = asyncio.get_running_loop().time()
         self._loads[name] = (version, began)
+        if self._scribe is not None:
+            self._scribe.load_begins(name, version)
         try:
             if load is not None:
                 await load(value, version)
@@ -116,10 +120,8 @@ class Loading:
             raise StageFailed(f"{name} (load of version {version})", (), 0, 0, error) from error
         finally:
             del self._loads[name]
-        if self._recorder is not None:
-            track = self._recorder.track(f"{name} (load)")
-            self._recorder.begin(track, "load", int(began * 1e9), {"version": version})
-            self._recorder.end(track, int(asyncio.get_running_loop().time() * 1e9))
+            if self._scribe is not None:
+                self._scribe.load_ends(name)
 
 
 def _why(waiting: str | None) -> str:

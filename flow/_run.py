@@ -14,7 +14,7 @@ from typing import Any, cast
 from ._closing import Closing, leave_behind
 from ._core.node import NodeState
 from ._core.state import State
-from ._counters import count
+from ._counters import Counters
 from ._errors import LedgerError, StageFailed, together
 from ._executor import Executor
 from ._keeping import Keeping
@@ -23,6 +23,7 @@ from ._loading import Loading
 from ._longest import end_longest
 from ._park import Parker
 from ._plan import Plan
+from ._scribe import Scribe
 from ._staff import Staff
 from ._stall import Watch
 from ._stop import Stop, shut, stop_drawing, winding_down
@@ -71,16 +72,18 @@ class Run:
         saving: Saving | None = None,
     ) -> None:
         self.plan, self.state, self.number = plan, State(plan), next(_NUMBERS)
-        self._recorder, self._watchers, self._stall_s = recorder, tuple(watchers), stall_s
+        self._watchers, self._stall_s = tuple(watchers), stall_s
         self.watched = bool(self._watchers)
         self.tally = None if tally is None else GuardedTally(tally, self._fail, plan.spec)
         self._lag = lag
         self._keeping = None if saving is None else Keeping(self.state, saving, self._fail, recorder)
         self._closing = Closing(closing_s, stall_s)
-        self._loading = Loading(self.state, recorder, self._maybe_over)
+        self.scribe = None if recorder is None else Scribe(plan.spec.name, self.number, recorder)
+        self._loading = Loading(self.state, self.scribe, self._maybe_over)
         self._staff = Staff(self, recorder, self._fail, self._maybe_over, self._keeping)
         self.state.on_unwanted = self._staff.give_up_unwanted
         self.state.on_end = None if self.tally is None else self.tally.ended
+        self.state.observer = self.scribe
         self._parkers: list[Parker] = []
         self._errors: list[BaseException] = []
         self._error: BaseException | None = None
@@ -159,7 +162,7 @@ class Run:
     async def _execute(self) -> Summary:
         try:
             async with AsyncExitStack() as stack:
-                stack.enter_context(recording(self._recorder))
+                stack.enter_context(recording(None if self.scribe is None else self.scribe.recorder))
                 await self._open(stack)
                 await self._work()
                 self._bound_stages()
@@ -300,16 +303,11 @@ class Run:
         except Exception as error:
             self._fail(error)
 
-    def instant(self, name: str, args: dict[str, Any]) -> None:
-        """Mark a moment on the graph's own track."""
-        if self._recorder is not None:
-            track = self._recorder.track(f"{self.plan.spec.name} events")
-            self._recorder.instant(track, name, int(asyncio.get_running_loop().time() * 1e9), args)
-
     def published(self, node: str, value: Any) -> None:
         """A sink completed a step: its feedback edges publish the result."""
         for cell, version in self._loading.publish(node, value).items():
-            self.instant(f"{cell} published", {"version": version})
+            if self.scribe is not None:
+                self.scribe.published(cell, version, node, self.state.nodes[node].meter.steps)
 
     async def keep(self, hands: Hands) -> None:
         """A step is complete and published: commit, where that is due."""
@@ -344,20 +342,20 @@ class Run:
         self._began = self._loop.time()
         self.state.pools.clock = self._loop.time
         self.state.pools.call_at = self._staff.call_at(self.state.pools.look)
-        parent = None if self._recorder is None else self._recorder.track(f"graph {self.plan.spec.name}")
-        self._staff.hire(parent)
+        self._staff.hire(None if self.scribe is None else self.scribe.begin(self.state))
         for cell in {feedback.cell for feedback in self.plan.spec.feedback}:
             self._staff.assist(self._loading.serve(cell), f"the load of {cell}")
-        watch = Watch(self.state, self._staff.hands, self._loading, self.instant, self._stall_s)
+        watch = Watch(self.state, self._staff.hands, self._loading, self.scribe, self._stall_s)
         if self._stall_s is not None:
             self._staff.assist(watch.look(), "the stall watch")
             self._staff.assist(end_longest(self._staff.crews), "the deadline of all attempts")
-        if self._recorder is not None:
-            self._staff.assist(
-                count(self.state, [hands.lane for hands in self._staff.hands], self._recorder, parent), "the counters"
-            )
+        hears = [watch.late]
+        if self.scribe is not None:
+            counters = Counters(self.state, [hands.lane for hands in self._staff.hands], self.scribe)
+            hears.append(counters.late)
+            self._staff.assist(counters.write(), "the counters")
         if self._lag is not None:
-            self._staff.assist(self._lag.measure(watch.late), "the lag of the loop")
+            self._staff.assist(self._lag.measure(*hears), "the lag of the loop")
         try:
             await self._over
         except asyncio.CancelledError:
@@ -376,6 +374,8 @@ class Run:
         self._staff.replaces = False
         cancelled = await self._closing.end_workers(dict(self._staff.tasks), self._staff.executors)
         self._staff.close()
+        if self.scribe is not None:
+            self.scribe.close()
         return cancelled
 
     def _maybe_over(self) -> None:

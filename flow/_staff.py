@@ -10,10 +10,10 @@ from ._core.node import NodeState
 from ._deadlines import Timer
 from ._errors import StageFailed
 from ._executor import Executor
+from ._inside import Mark
 from ._keeping import Keeping
 from ._lane import Lane, clock_of
 from ._limits import Threads
-from ._processes.clerk import Mark
 from ._processes.crew import ProcessCrew
 from ._workers.hands import Crew, Hands, Host
 from ._workers.source import drawn_from
@@ -92,7 +92,7 @@ class Staff:
             self.crews.append(crew)
             group = None if self._recorder is None else self._recorder.track(node.spec.name, parent, rank=node.depth)
             for index in range(node.spec.workers):
-                lane = Lane(node.spec.name, index, node.meter, clock, self._recorder, group, self._host.number)
+                lane = Lane(node.spec.name, index, node.meter, clock, self._recorder, group, self._host.number, node.spec.reads)
                 hands = Hands(self._host, crew, lane)
                 hands.parker.owner = hands.lane
                 self.hands.append(hands)
@@ -186,7 +186,7 @@ class Staff:
 
 
 def _note_remote(context: Context, mark: Mark) -> None:
-    context._desk.remote(mark.task, mark.name, mark.args, mark.at_s, mark.begins)  # pyright: ignore[reportPrivateUsage]
+    context._desk.remote(mark)  # pyright: ignore[reportPrivateUsage]
 
 
 def _task_name(crew: Crew) -> str:

@@ -6,13 +6,14 @@ calls outside are waited for, they get the stall time.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ._core.state import State
 from ._errors import Stalled
 from ._loading import Loading
 from ._report import body, explain, headline
+from ._scribe import Scribe
 from ._waits import Waits
 from ._workers.burst import asynchronous
 from ._workers.hands import Hands
@@ -32,7 +33,7 @@ class Watch:
         state: the run's moment.
         workers: its workers.
         loading: its feedback.
-        instant: marks a moment in the trace.
+        scribe: writes what it finds into the trace; ``None`` where nobody records.
         stall_s: seconds without a commit after which the run fails; ``None`` waits for ever, for a deadlock too.
     """
 
@@ -41,10 +42,10 @@ class Watch:
         state: State,
         workers: Sequence[Hands],
         loading: Loading,
-        instant: Callable[[str, dict[str, Any]], None],
+        scribe: Scribe | None,
         stall_s: float | None,
     ) -> None:
-        self._state, self._workers, self._loading, self._instant, self._stall_s = state, workers, loading, instant, stall_s
+        self._state, self._workers, self._loading, self._scribe, self._stall_s = state, workers, loading, scribe, stall_s
         self._loop = asyncio.get_running_loop()
         self._told: set[frozenset[str]] = set()
         self._late_at = -_LATE_AGAIN_S
@@ -92,6 +93,10 @@ class Watch:
             ", ".join(names) or "nobody of the graph",
         )
 
+    def _instant(self, name: str, args: Mapping[str, Any]) -> None:
+        if self._scribe is not None:
+            self._scribe.instant(name, args)
+
     def _waits(self, patience_s: float = 0.0) -> Waits:
         return Waits(self._state, self._workers, bool(self._loading.under_way), patience_s, self._loop.time())
 
@@ -105,17 +110,15 @@ class Watch:
         kind, why = explain(waits, stuck)
         text = f"a part of the graph can never move again, while the rest works on: {', '.join(sorted(names))}; {kind}: {why}"
         _LOG.warning("%s", text)
-        self._instant(
-            "a part is stuck", {"report": "\n".join([text, *body(self._state, waits, stuck, now, self._loading.told(now))])}
-        )
+        report = "\n".join([text, *body(self._state, waits, stuck, now, self._loading.told(now))])
+        self._instant("a part is stuck", {"why": text, "report": report})
 
     def _report(self, waits: Waits, idle_s: float, now: float) -> str:
         stuck, loads = waits.stuck(deadlines=False), self._loading.told(now)
         first = headline(idle_s, stuck, waits, loading=bool(loads))
         text = "\n".join([first, *body(self._state, waits, stuck, now, loads)])
-        self._instant("stalled", {"report": text})
+        self._instant("stalled", {"why": first, "report": text})
         for waiters in stuck:
-            self._instant(
-                f"stuck: {waiters.name}", {"waits for": f"{waiters.doing} {waiters.detail}", "workers": len(waiters.hands)}
-            )
+            args = {"node": waiters.name, "waits for": f"{waiters.doing} {waiters.detail}", "workers": len(waiters.hands)}
+            self._instant("stuck", args)
         return text

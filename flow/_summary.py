@@ -143,7 +143,7 @@ def _groups(groups: Groups) -> GroupsSummary:
 
 def _node(node: NodeState, under_way: Mapping[State, float]) -> NodeSummary:
     meter = node.meter
-    seconds = {state: spent + under_way.get(state, 0.0) for state, spent in meter.seconds.items()}
+    seconds: dict[State, float] = {state: spent + under_way.get(state, 0.0) for state, spent in meter.seconds.items()}
     total = sum(seconds.values())
     return NodeSummary(
         taken=sum(edge.taken for edge in node.inputs),

@@ -1,21 +1,12 @@
 """Memory in use now, of the devices and of this process, as far as the platform tells. Sizes that are planned are elsewhere."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import jax
 
 _STATM = Path("/proc/self/statm")
-
-
-def memory_in_use(devices: Sequence[jax.Device]) -> dict[str, int | None]:
-    """All three figures below, by name."""
-    return {
-        "device_bytes": device_bytes(devices),
-        "device_peak_bytes": device_peak_bytes(devices),
-        "host_bytes": host_bytes(),
-    }
 
 
 def device_bytes(devices: Iterable[jax.Device]) -> int | None:

@@ -41,6 +41,8 @@ class SampleRequest(msgspec.Struct, frozen=True, eq=False):
     log-probabilities are of one span."""
     untempered: bool = False
     """Ask for the log-probabilities at temperature 1 over the whole vocabulary too."""
+    flow: int | None = None
+    """Number of the arrow that leads to it in the trace of the run, see ``flow.span``; ``None`` for none."""
 
 
 class Sample(msgspec.Struct, frozen=True, eq=False):

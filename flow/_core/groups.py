@@ -49,6 +49,8 @@ class Closed:
         reason: why it was dropped, empty where it was not.
         discarded: members that had succeeded and are given up with the group.
         origin: what the group was opened from, of one that was dropped.
+        members: values in it.
+        last: index of the member whose end closed it; ``None`` where it was given up from outside.
     """
 
     birth: int
@@ -56,6 +58,8 @@ class Closed:
     reason: str = ""
     discarded: int = 0
     origin: Item | None = None
+    members: int = 0
+    last: int | None = None
 
 
 class Groups:
@@ -115,8 +119,8 @@ class Groups:
             if failure is None:
                 group.failed[item.member] = item
             if self._drops():
-                return self._drop(item.birth, group, f"member failed: {reason}")
-        return self._close_if_full(item.birth, group)
+                return self._drop(item.birth, group, f"member failed: {reason}", item.member)
+        return self._close_if_full(item.birth, group, item.member)
 
     def give_up(self, birth: int, reason: str) -> Closed | None:
         """Drop an open group from outside, as when it became too old."""
@@ -139,17 +143,19 @@ class Groups:
     def _drops(self) -> bool:
         return self._missing == "drop" or (isinstance(self._missing, Retry) and self._missing.then == "drop")
 
-    def _drop(self, birth: int, group: OpenGroup, reason: str) -> Closed:
+    def _drop(self, birth: int, group: OpenGroup, reason: str, last: int | None = None) -> Closed:
         del self.open[birth]
         self.retries = deque(item for item in self.retries if item.birth != birth)
-        return Closed(birth, None, reason, discarded=len(group.values), origin=group.origin)
+        return Closed(
+            birth, None, reason, discarded=len(group.values), origin=group.origin, members=len(group.values), last=last
+        )
 
-    def _close_if_full(self, birth: int, group: OpenGroup) -> Closed | None:
+    def _close_if_full(self, birth: int, group: OpenGroup, last: int) -> Closed | None:
         if len(group.values) + len(group.failures) < group.size:
             return None
         fewest = self._missing.min_members if isinstance(self._missing, Shrink) else 1
         if len(group.values) < fewest:
-            return self._drop(birth, group, "too few members")
+            return self._drop(birth, group, "too few members", last)
         del self.open[birth]
         members = tuple(group.values[index].value for index in sorted(group.values))
         failures = tuple(group.failures[index] for index in sorted(group.failures))
@@ -158,4 +164,5 @@ class Groups:
         gathered: Gathered[Any] = Gathered(birth, members, failures, closed, failed)
         parts = (*group.values.values(), *group.failed.values())
         versions = [item.version for item in parts if item.version is not None]
-        return Closed(birth, Item(gathered, group.origin.path, birth, None, 0, min(versions, default=None)))
+        item = Item(gathered, group.origin.path, birth, None, 0, min(versions, default=None))
+        return Closed(birth, item, members=len(members), last=last)

@@ -20,6 +20,7 @@ class Meter:
         retried: failures followed by a retry.
         given_back: attempts given up by a cancel.
         recalled: attempts that what a journal knew of an earlier one stood in for.
+        overdue: attempts that ran into their deadline.
         failures: by kind of error, the first traceback of each.
         seconds: worker seconds by state.
     """
@@ -31,5 +32,6 @@ class Meter:
     retried: int = 0
     given_back: int = 0
     recalled: int = 0
+    overdue: int = 0
     failures: dict[str, str] = field(default_factory=dict[str, str])
     seconds: dict[State, float] = field(default_factory=lambda: dict.fromkeys(STATES, 0.0))

@@ -11,7 +11,9 @@ from .fans import fan_of
 from .freshness import Admission
 from .groups import Closed, Groups
 from .item import Item, Wake
+from .ledger import faults, leftovers
 from .node import NodeState
+from .observer import Observer
 from .pools import Pools
 
 _HYSTERESIS = 8
@@ -24,6 +26,7 @@ class State:
     Attributes:
         on_unwanted: called when items may have become unwanted on which attempts are under way; set by the run.
         on_end: called with (node, values, reason) of items that came to their end, see ``Tally.ended``; set where one is kept.
+        observer: hears of groups and of what is given up; ``None`` for nobody.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -35,6 +38,7 @@ class State:
         self.cells: dict[str, Cell] = {name: Cell(name) for name in spec.cells}
         self.on_unwanted: Wake | None = None
         self.on_end: Callable[[str, list[Any], str | None], None] | None = None
+        self.observer: Observer | None = None
         self._connect(plan)
         self._pair(plan)
         self._admit(plan)
@@ -218,7 +222,7 @@ class State:
         edge = node.input if edge is None else edge
         assert edge is not None
         edge.settle(item)
-        node.meter.dropped[reason] += 1
+        self._dropped(node, item, reason)
         if item.member is not None and node.groups is not None:
             self._close(node, node.groups.report(item, failure or Failure(reason, reason)))
             return
@@ -230,6 +234,8 @@ class State:
         """Begin a group from a leased item; the members are to be committed in the same moment."""
         assert node.groups is not None
         members = node.groups.begin(item, node.spec.size)
+        if self.observer is not None:
+            self.observer.opened(self._barrier(node).spec.name, members[0].birth, item, len(members))
         if node.admission is not None:
             node.admission.opened(members[0].birth)
         return members
@@ -256,7 +262,9 @@ class State:
     def _close(self, node: NodeState, closed: Closed | None) -> None:
         if closed is None:
             return
-        barrier = next(n for n in self.nodes.values() if n.spec.kind == "group" and n.groups is node.groups)
+        barrier = self._barrier(node)
+        if self.observer is not None:
+            self.observer.closed(barrier.spec.name, closed)
         if closed.item is not None:
             barrier.budget.kept()
             barrier.ready.append(closed.item)
@@ -327,7 +335,7 @@ class State:
                 if admission.too_old(edge.buffer[index].version):
                     item = edge.take(index)
                     edge.settle(item)
-                    node.meter.dropped["stale"] += 1
+                    self._dropped(node, item, "stale")
                     admission.drop(item.birth)
                     self._end(node, [item], "stale")
                 else:
@@ -354,6 +362,15 @@ class State:
                 node.completed()
         self._tell_unwanted()
 
+    def _barrier(self, node: NodeState) -> NodeState:
+        """The group node of the pair that a node is in."""
+        return next(n for n in self.nodes.values() if n.spec.kind == "group" and n.groups is node.groups)
+
+    def _dropped(self, node: NodeState, item: Item, reason: str) -> None:
+        node.meter.dropped[reason] += 1
+        if self.observer is not None:
+            self.observer.dropped(node.spec.name, item, reason)
+
     def _end(self, node: NodeState, items: Sequence[Item], reason: str | None) -> None:
         if self.on_end is not None:
             self.on_end(node.spec.name, [item.value for item in items], reason)
@@ -364,37 +381,8 @@ class State:
 
     def faults(self) -> list[str]:
         """Counts that do not add up, as text; empty when the ledger balances."""
-        found: list[str] = []
-        for name, node in self.nodes.items():
-            taken, leased = sum(edge.taken for edge in node.inputs), sum(edge.leased for edge in node.inputs)
-            ended = node.meter.finished + node.meter.dropped.total() - self._group_drops(node)
-            if node.inputs and taken != ended + leased:
-                found.append(f"{name}: took {taken}, but {ended} ended and {leased} are out")
-            found += [
-                f"{edge.name}: {edge.put_count} put, {edge.taken} taken and {len(edge)} waiting"
-                for edge in node.inputs
-                if edge.put_count != edge.taken + len(edge)
-            ]
-            if node.admission is not None and node.admission.held > node.admission.capacity:
-                found.append(f"{name}: {node.admission.held} of {node.admission.capacity} tickets are out")
-        for pool, size in self.pools.sizes.items():
-            if self.pools.free[pool] > size:
-                found.append(f"pool {pool}: {self.pools.free[pool]} of {size} units are free")
-        return found
+        return faults(self.nodes, self.pools)
 
     def leftovers(self) -> Mapping[str, int]:
         """Items that are in no terminal state, by place; empty when a run is complete."""
-        places: dict[str, int] = {}
-        for name, node in self.nodes.items():
-            for edge in node.inputs:
-                places[edge.name] = len(edge)
-                places[f"{name} (leased)"] = places.get(f"{name} (leased)", 0) + edge.leased
-            if node.spec.kind == "group" and node.groups is not None:
-                places[f"{name} (open groups)"] = len(node.groups.open)
-                places[f"{name} (waiting for room)"] = len(node.ready)
-        return {place: count for place, count in places.items() if count}
-
-    @staticmethod
-    def _group_drops(node: NodeState) -> int:
-        # A barrier counts dropped groups among its drops; they are no inputs of its own.
-        return node.meter.dropped.total() if node.spec.kind == "group" else 0
+        return leftovers(self.nodes)

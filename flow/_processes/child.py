@@ -57,7 +57,7 @@ class Job:
         takes: how inputs are written.
         gives: how outcomes are read.
         reads: how values of the cell are written, ``None`` for no cell.
-        on_mark: hears of spans, ``None`` where nobody does.
+        on_mark: hears of spans, moments and counters, ``None`` where nobody does.
     """
 
     node: str

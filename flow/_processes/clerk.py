@@ -6,38 +6,20 @@ they are served whichever call they come from; spans lie inside the slice of an 
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
 
 from .._codec import Codec
 from .._context import Context
+from .._inside import Mark
 from .._park import outlast
 from .errors import pack
-from .messages import Ask, Closed, Granted, Message, Opened, Read, Refused, Return, Row, Value
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A span of a stage in a process began or ended.
-
-    Attributes:
-        name: name of the span.
-        args: its details, as the stage gave them.
-        at_s: loop time.
-        task: 0 for the attempt itself, else the number of a task that the stage started: its spans overlap with others.
-        begins: False where it ended.
-    """
-
-    name: str
-    args: Mapping[str, Any]
-    at_s: float
-    task: int
-    begins: bool
-
+from .messages import Ask, Closed, Granted, Happened, Message, Opened, Read, Refused, Return, Row, Stands, Value
 
 OnMark: TypeAlias = Callable[[Context, Mark], None]
-Asked: TypeAlias = Ask | Return | Read | Row | Opened | Closed
+Shown: TypeAlias = Opened | Closed | Happened | Stands
+Asked: TypeAlias = Ask | Return | Read | Row | Shown
 
 
 class Clerk:
@@ -45,7 +27,7 @@ class Clerk:
 
     Args:
         reads: how values of the cell are written; ``None`` where the node declares no cell.
-        on_mark: hears of spans, in the order in which they began and ended.
+        on_mark: hears of spans, moments and counters, in the order in which the process told them.
         say: sends a message to the process.
     """
 
@@ -64,7 +46,8 @@ class Clerk:
         """The call ended, and with it the spans that it left open."""
         self._number = -1
         for span in reversed(list(self._spans)):
-            self._mark(self._spans.pop(span), time.monotonic(), begins=False)
+            opened = self._spans.pop(span)
+            self._mark(Mark("ends", opened.name, time.monotonic(), opened.task))
 
     async def close(self) -> None:
         """The process is gone: its permits are given back."""
@@ -93,7 +76,7 @@ class Clerk:
             if asked.ask in self._permits:
                 self._permits[asked.ask].cancel()
         elif asked.number == self._number:
-            self._span(asked)
+            self._show(asked)
 
     def _read(self, context: Context, asked: Read) -> None:
         try:
@@ -114,15 +97,19 @@ class Clerk:
         except Exception as error:
             self._say(Refused(asked.ask, pack(error)), b"")
 
-    def _span(self, asked: Opened | Closed) -> None:
+    def _show(self, asked: Shown) -> None:
         if isinstance(asked, Opened):
             self._spans[asked.span] = asked
-            self._mark(asked, asked.at_s, begins=True)
+            self._mark(Mark("begins", asked.name, asked.at_s, asked.task, asked.args, asked.flows))
+        elif isinstance(asked, Happened):
+            self._mark(Mark("happens", asked.name, asked.at_s, asked.task, asked.args, asked.flows))
+        elif isinstance(asked, Stands):
+            self._mark(Mark("stands", asked.name, asked.at_s, value=asked.value, unit=asked.unit))
         elif (opened := self._spans.pop(asked.span, None)) is not None:
-            self._mark(opened, asked.at_s, begins=False)
+            self._mark(Mark("ends", opened.name, asked.at_s, opened.task))
 
-    def _mark(self, opened: Opened, at_s: float, *, begins: bool) -> None:
+    def _mark(self, mark: Mark) -> None:
         assert self._on_mark is not None
         assert self._context is not None
-        at_s += asyncio.get_running_loop().time() - time.monotonic()
-        self._on_mark(self._context, Mark(opened.name, opened.args, at_s, opened.task, begins))
+        ahead_s = asyncio.get_running_loop().time() - time.monotonic()  # of the clock that a loop has of its own
+        self._on_mark(self._context, replace(mark, at_s=mark.at_s + ahead_s))

@@ -34,7 +34,7 @@ class ProcessCrew:
         workers: processes, and calls at a time.
         reads_type: type of the cell it reads, ``None`` where it reads none.
         where: the user's own ``file:line`` of the node, for errors.
-        on_mark: hears when spans of the stage begin and end; ``None`` where nobody records.
+        on_mark: hears of spans, moments and counters of the stage; ``None`` where nobody records.
 
     Raises:
         NotPortable: the stage cannot be pickled, or a type cannot be carried.

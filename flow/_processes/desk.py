@@ -7,16 +7,18 @@ does not have it yet. Everything but permits may be used from any thread, as els
 import asyncio
 import dataclasses
 import itertools
+import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import Any, TypeAlias
 
 from .._codec import Codec
 from .._context import Desk, Versioned
+from .._spans import UNSEEN, Listener
 from .errors import unpack
-from .messages import Ask, Closed, Granted, Message, Opened, Read, Refused, Return, Row, Value
+from .messages import Ask, Closed, Granted, Happened, Message, Opened, Read, Refused, Return, Row, Stands, Value
 
 _Answer: TypeAlias = Future[tuple[int, memoryview]]
 """Version and body; of a permit, nothing that matters."""
@@ -30,6 +32,7 @@ class ChildDesk:
         reads: how values of the cell are read; ``None`` where the node declares no cell.
         number: number of the call at work.
         owner: task of that call.
+        listener: where ``flow.span`` and its kin lead; ``None`` where nobody records.
     """
 
     def __init__(self, node: str, marks: bool, say: Callable[[Message], None]) -> None:
@@ -40,7 +43,8 @@ class ChildDesk:
         self.reads: Codec | None = None
         self.number = -1
         self.owner: asyncio.Task[Any] | None = None
-        self.desk = Desk(node, self._read, self._permit, self._span if marks else _unseen, self._report)
+        self.desk = Desk(node, self._read, self._permit, self.span if marks else _unseen, self._report)
+        self.listener: Listener | None = self if marks else None
         if marks:
             self.desk = dataclasses.replace(self.desk, spent=self._spent)
 
@@ -81,31 +85,42 @@ class ChildDesk:
             self._asks.pop(ask, None)
             self._say(Return(ask))
 
+    # --- as a ``Listener``, where somebody records ---
+
     @contextmanager
-    def _span(self, name: str, args: Mapping[str, Any]) -> Generator[None]:
+    def span(self, name: str, args: Mapping[str, Any], flows: Sequence[int] = ()) -> Generator[None]:
+        """See ``flow.span``."""
         number, span = self.number, next(self._numbers)
-        self._say(Opened(number, span, self._current(), name, dict(args), time.monotonic()))
+        self._say(Opened(number, span, self._strand(), name, dict(args), tuple(flows), time.monotonic()))
         try:
             yield
         finally:
             self._say(Closed(number, span, time.monotonic()))
 
+    def mark(self, name: str, args: Mapping[str, Any], flows: Sequence[int] = ()) -> None:
+        """See ``flow.mark``."""
+        self._say(Happened(self.number, self._strand(), name, dict(args), tuple(flows), time.monotonic()))
+
+    def count(self, name: str, value: float, unit: str) -> None:
+        """See ``flow.count``."""
+        self._say(Stands(self.number, name, value, unit, time.monotonic()))
+
     def _spent(self, name: str, began_s: float, ended_s: float, args: Mapping[str, Any]) -> None:
         number, span = self.number, next(self._numbers)
-        self._say(Opened(number, span, self._current(), name, dict(args), began_s))
+        self._say(Opened(number, span, self._strand(), name, dict(args), (), began_s))
         self._say(Closed(number, span, ended_s))
 
-    def _current(self) -> int:
-        """0 for the attempt itself, and for threads of the stage; else a number of the task."""
+    def _strand(self) -> int:
+        """0 for the attempt itself; else a number of the task or thread beside it."""
         try:
             task = asyncio.current_task()
         except RuntimeError:
-            return 0
+            return threading.get_ident()
         return 0 if task is None or task is self.owner else id(task)
 
     def _report(self, row: Mapping[str, Any]) -> None:
         self._say(Row(dict(row)))
 
 
-def _unseen(name: str, args: Mapping[str, Any]) -> AbstractContextManager[None]:
-    return nullcontext()
+def _unseen(name: str, args: Mapping[str, Any], flows: Sequence[int]) -> AbstractContextManager[None]:
+    return UNSEEN

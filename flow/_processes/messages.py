@@ -137,13 +137,14 @@ class Row(Message, frozen=True, tag=17):
 
 
 class Opened(Message, frozen=True, tag=18):
-    """A span began, in a task of the stage: 0 for the attempt itself."""
+    """A span began, in a task or on a thread of the stage: 0 for the attempt itself."""
 
     number: int
     span: int
     task: int
     name: str
     args: dict[str, Any]
+    flows: tuple[int, ...]
     at_s: float
 
 
@@ -155,8 +156,29 @@ class Closed(Message, frozen=True, tag=19):
     at_s: float
 
 
+class Happened(Message, frozen=True, tag=20):
+    """A moment, in a task of the stage."""
+
+    number: int
+    task: int
+    name: str
+    args: dict[str, Any]
+    flows: tuple[int, ...]
+    at_s: float
+
+
+class Stands(Message, frozen=True, tag=21):
+    """A counter has another value."""
+
+    number: int
+    name: str
+    value: float
+    unit: str
+    at_s: float
+
+
 ToChild = Setup | Call | Cancel | Granted | Refused | Value | Close
-FromChild = Ready | Ended | Done | Raised | Ask | Return | Read | Row | Opened | Closed
+FromChild = Ready | Ended | Done | Raised | Ask | Return | Read | Row | Opened | Closed | Happened | Stands
 
 decode_in_child = msgspec.msgpack.Decoder(ToChild).decode
 decode_from_child = msgspec.msgpack.Decoder(FromChild).decode

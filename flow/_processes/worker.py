@@ -20,6 +20,7 @@ from typing import Any, NoReturn, cast
 
 from .._context import Context
 from .._core.item import Item
+from .._spans import listen
 from ..by_path import load_by_path
 from .codec import optional, pack_outcome, port_codec
 from .desk import ChildDesk
@@ -164,6 +165,7 @@ class Worker:
             self._task.cancel()
 
     async def _attempt(self, call: Call, body: memoryview) -> None:
+        listen(self._desk.listener)
         try:
             outcome = await self._run(call, body)
             said = pack_outcome(self._gives, call.number, outcome)

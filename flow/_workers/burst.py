@@ -120,7 +120,7 @@ class Burst:
                     plain = result.__class__
                 if stretch is not None:
                     now = clock()
-                    if now - last > quick_s:
+                    if now - last > quick_s or stretch.within:
                         stretch.slow(item.path, last, now, quick, buffer[1].path if len(buffer) > 1 else ())
                         quick = 0
                     else:

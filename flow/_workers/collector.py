@@ -6,8 +6,10 @@ So that step is committed and published first, and the cancellation goes on afte
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
+from .._arrows import step_id
 from .._core.channel import Channel
 from .._core.item import Item
 from .._core.node import NodeState
@@ -48,7 +50,7 @@ class CollectorWorker:
                     for item in items:
                         self._state.drop(node, item, "incomplete step")
                     break
-                value = await self._call_collector("finish", self._hands.context(items[-1]), items[-1])
+                value = await self._call_collector("finish", items, self._hands.context(items[-1]))
             except BaseException:
                 self._state.give_back_step(node, [item for item in items if item.leased])
                 raise
@@ -71,7 +73,7 @@ class CollectorWorker:
             if index is not None:
                 item = self._state.take_for_step(node, index)
                 items.append(item)
-                await self._call_collector("add", item.value, self._hands.context(item), item)
+                await self._call_collector("add", [item], item.value, self._hands.context(item))
                 if self._hands.cancelled:
                     raise asyncio.CancelledError
             elif node.input.closed and not len(node.input):
@@ -93,13 +95,17 @@ class CollectorWorker:
                 return node.admission.choose([(item.birth, item.version) for item in waiting])
             self._state.drop(node, self._state.lease(node, stale), "stale")
 
-    async def _call_collector(self, method: str, *arguments: Any) -> Any:
-        *passed, item = arguments
-        stage = self._node.spec.stage
+    async def _call_collector(self, method: str, items: Sequence[Item], *arguments: Any) -> Any:
+        """Call it for these items: the one that is added, or all of the step."""
+        stage, item, ids = self._node.spec.stage, items[-1], list[int]()
         function = stage.add if method == "add" else stage.finish
-        self._hands.lane.work_on([item.path], {"call": method, "birth": item.birth}, f"{method} {format_path(item.path)}")
+        args: dict[str, Any] = {"call": method, "birth": item.birth}
+        if method == "finish":
+            step = args["step"] = self._node.meter.steps + 1
+            ids.append(step_id(self._hands.host.number, self._node.spec.name, step))
+        self._hands.lane.work_on([each.path for each in items], args, f"{method} {format_path(item.path)}", ids)
         try:
-            return await self._hands.call(function, *passed)
+            return await self._hands.call(function, *arguments)
         except Exception as error:
             raise StageFailed(self._node.spec.name, item.path, item.retry, item.attempt, error) from error
 

@@ -13,12 +13,16 @@ from .._core.item import Item
 from .._core.node import NodeState
 from .._core.state import State
 from .._deadlines import Deadlines
+from .._errors import DeadlineExceeded
 from .._executor import Executor
 from .._lane import Lane
 from .._park import Parker
 from .._processes.crew import ProcessCrew
 from .._recalling import NodeNotes, StepNotes
+from .._scribe import Scribe
+from .._spans import listen
 from .._watcher import GuardedTally
+from .outputs import failure_of
 
 
 class Host(Protocol):
@@ -31,6 +35,9 @@ class Host(Protocol):
     """Who counts what was drawn and what became of it."""
     number: int
     """Number of the run in its process: runs that share a trace must not share arrows."""
+
+    scribe: Scribe | None
+    """Writes into the trace; ``None`` where nobody records."""
 
     @property
     def stopping(self) -> bool:
@@ -52,10 +59,6 @@ class Host(Protocol):
 
     def reported(self, node: str, row: Any) -> None:
         """Tell who watches a row of metrics."""
-        ...
-
-    def instant(self, name: str, args: dict[str, Any]) -> None:
-        """Mark a moment in the trace."""
         ...
 
     def published(self, node: str, value: Any) -> None:
@@ -151,8 +154,9 @@ class Hands:
         self.parker = host.parker()
         spec = self.node.spec
         self._ages = self.node.admission if spec.kind == "sink" else None
+        inside, name = lane.inside, spec.name
         self.desk = Desk(
-            spec.name, self._read, self._permit, lane.span, lambda row: host.reported(spec.name, row), lane.remote, lane.spent
+            name, self._read, self._permit, inside.span, lambda row: host.reported(name, row), inside.remote, inside.spent
         )
 
     def own(self) -> None:
@@ -161,6 +165,7 @@ class Hands:
         assert task is not None
         self.task: asyncio.Task[Any] = task
         self.lane.own()
+        listen(self.lane.inside if self.lane.recorder is not None else None)
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call user code where the node runs. What is asynchronous in it runs on the loop.
@@ -171,7 +176,7 @@ class Hands:
         if self.crew.executor is None:
             result = function(*arguments)
             return await result if is_awaitable(result) else result
-        result, cancelled = await on_thread(self.crew.executor, lambda: function(*arguments))
+        result, cancelled = await on_thread(self.crew.executor, lambda: self.lane.inside.on_thread(function, *arguments))
         if is_awaitable(result):
             if cancelled is not None:
                 if inspect.iscoroutine(result):
@@ -199,6 +204,25 @@ class Hands:
     def context(self, item: Item, deadline: float | None = None) -> Context:
         lag = self._ages.lag(item.version) if self._ages is not None else None
         return Context(self.desk, item, item.attempt, item.seen, lag, deadline)
+
+    def _report(self, row: Mapping[str, Any]) -> None:
+        self.host.reported(self.node.spec.name, row)
+
+    def note(self, item: Item, error: BaseException) -> None:
+        """An attempt raised."""
+        failure, meter = failure_of(error), self.node.meter
+        if failure.kind not in meter.failures:
+            meter.failures[failure.kind] = failure.trace
+        if isinstance(error, DeadlineExceeded):
+            meter.overdue += 1
+            self.tell("overdue", item, error)
+
+    def tell(self, what: str, item: Item, error: BaseException) -> None:
+        """Mark in the trace what became of an attempt that raised."""
+        if self.host.scribe is not None:
+            failure = failure_of(error)
+            args = {"kind": failure.kind, "message": failure.message}
+            self.host.scribe.at(what, self.node.spec.name, item, args)
 
     def _read(self) -> Versioned[Any]:
         cell = self.node.cell

@@ -80,7 +80,7 @@ def _fill(hands: Hands, channel: Channel) -> bool:
             buffer.append(Item(value, (*prefix, count) if prefix else (count,), count, None, 0, None, None, count))
             if stretch is not None:
                 now = lane.clock()
-                if now - last > Stretch.QUICK_S:
+                if now - last > Stretch.QUICK_S or stretch.within:
                     stretch.slow((*prefix, count), last, now, quick, (*prefix, count + 1))
                     quick = 0
                 else:

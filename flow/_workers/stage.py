@@ -197,7 +197,7 @@ class Stage:
         while isinstance(outcome, Raised):
             item = self._item
             assert item is not None
-            self._note(outcome.error)
+            self._hands.note(item, outcome.error)
             self._release()
             if isinstance(outcome.error, WorkerDied) and outcome.error.for_good:
                 raise self._failed(item, outcome.error) from outcome.error  # whatever the policy: no other item fares better
@@ -205,6 +205,7 @@ class Stage:
                 return Unwanted(reason)
             if not (isinstance(policy, Retry) and isinstance(outcome.error, policy.on) and item.retries < policy.times):
                 return self._give_up(policy, item, outcome.error)
+            self._hands.tell("retried", item, outcome.error)
             if self._noted is not None:
                 self._noted.retried(item, failure_of(outcome.error))
             item = self._retried(item)
@@ -294,6 +295,7 @@ class Stage:
 
     def _give_up(self, policy: OnError, item: Item, error: BaseException) -> Any:
         """Decide what becomes of an item that failed for good."""
+        self._hands.tell("failed", item, error)
         if isinstance(policy, Retry):
             assert not isinstance(policy.then, str), "checked at build"
             policy = policy.then
@@ -391,9 +393,3 @@ class Stage:
         self._node.budget.record(outcome, reason)
         if (exceeded := self._node.budget.exceeded()) is not None:
             raise exceeded
-
-    def _note(self, error: BaseException) -> None:
-        failure = failure_of(error)
-        if failure.kind not in self._node.meter.failures:
-            self._node.meter.failures[failure.kind] = failure.trace
-        self._hands.host.instant(f"{self._node.spec.name}: {failure.kind}", {"message": failure.message})

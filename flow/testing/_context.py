@@ -1,6 +1,6 @@
 """A context for calling a stage by hand."""
 
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -43,7 +43,7 @@ def context(
         yield
 
     @contextmanager
-    def span(name: str, args: Mapping[str, Any]) -> Generator[None]:
+    def span(name: str, args: Mapping[str, Any], flows: Sequence[int]) -> Generator[None]:
         yield
 
     desk = Desk(node, lambda: Versioned(value, version or 0), permit, span, report)

@@ -19,15 +19,16 @@ class LoopLag:
         self.max_ms = self._since_ms = 0.0
         self._counts = [0] * (len(_BOUNDS_MS) + 1)
 
-    async def measure(self, on_late: Callable[[float], None] = lambda late_s: None) -> None:
-        """Measure until cancelled. ``on_late`` hears of each delay, in seconds."""
+    async def measure(self, *on_late: Callable[[float], None]) -> None:
+        """Measure until cancelled. ``on_late`` hear of each delay, in seconds."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + _EVERY_S
             await asyncio.sleep(_EVERY_S)
             late_s = loop.time() - due
             late_ms = late_s * 1e3
-            on_late(late_s)
+            for hear in on_late:
+                hear(late_s)
             self.max_ms, self._since_ms = max(self.max_ms, late_ms), max(self._since_ms, late_ms)
             self._counts[bisect_left(_BOUNDS_MS, late_ms)] += 1
 

@@ -4,7 +4,8 @@ The engine calls these between two steps of the loop, so an implementation only 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from enum import Enum
+from typing import Any, Final, Protocol, TypeAlias
 
 Argument: TypeAlias = str | int | float | bool
 """What the details of a slice may be."""
@@ -12,6 +13,34 @@ Argument: TypeAlias = str | int | float | bool
 
 About: TypeAlias = Callable[[Any], tuple[str, Sequence[int], Mapping[str, Argument]]]
 """Tells of the key of a slice its name, flows and args."""
+
+
+class Opens:
+    """A mark of a series: a slice begins inside the one that is open, and ends with it at the latest."""
+
+    __slots__ = ("args", "flows", "name")
+
+    def __init__(self, name: str, args: Mapping[str, Argument] | None = None, flows: Sequence[int] = ()) -> None:
+        self.name, self.args, self.flows = name, args, flows
+
+
+class Happens:
+    """A mark of a series: something without a length."""
+
+    __slots__ = ("args", "flows", "name")
+
+    def __init__(self, name: str, args: Mapping[str, Argument] | None = None, flows: Sequence[int] = ()) -> None:
+        self.name, self.args, self.flows = name, args, flows
+
+
+class Closes(Enum):
+    """The class of ``CLOSES``."""
+
+    CLOSES = "closes"
+
+
+CLOSES: Final = Closes.CLOSES
+"""A mark of a series: what was opened last inside the slice ends."""
 
 
 class Recorder(Protocol):
@@ -52,8 +81,14 @@ class Recorder(Protocol):
         """
         ...
 
-    def end(self, track: int, at_ns: int) -> None:
-        """Close the slice opened last on the track. Closing what was not opened is a fault of the caller."""
+    def end(self, track: int, at_ns: int, args: Mapping[str, Argument] | None = None) -> None:
+        """Close the slice opened last on the track. Closing what was not opened is a fault of the caller.
+
+        Args:
+            track: from ``track``.
+            at_ns: time of the end.
+            args: what became known of it meanwhile; kept.
+        """
         ...
 
     def series(self, track: int, marks: Sequence[Any], about: About) -> None:
@@ -63,8 +98,9 @@ class Recorder(Protocol):
 
         Args:
             track: from ``track``.
-            marks: in turn a time in seconds and what begins then, ``None`` for nothing. Kept.
-            about: gives name, flows and args of what begins. Called later, on another thread, and of text only once.
+            marks: in turn a time in seconds and what begins then, ``None`` for nothing; or ``Opens``, ``CLOSES`` and
+                ``Happens`` for what lies inside it. Kept.
+            about: gives name, flows and args of what begins. Called later, on another thread, and of text not each time.
         """
         ...
 

@@ -1,8 +1,8 @@
-"""Slices in protobuf's wire format, written by hand: a message object for each costs five times what is in it.
+"""Events in protobuf's wire format, written by hand: a message object for each costs five times what is in it.
 
-Only what a series of slices needs (``Recorder.series``); everything else goes through Perfetto's message classes, and the
-reader reads both through them, so a wrong byte here is a failed test there. Field numbers: ``trace_packet.proto`` and
-``track_event.proto``.
+Every event has the same layout, which the reader counts on where it is in a hurry: time, sequence, flags, then the event with
+its type, its track and the rest. What an event refers to (declarations, interned names) goes through Perfetto's own message
+classes. Field numbers: ``trace_packet.proto``, ``track_event.proto`` and ``debug_annotation.proto``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,12 @@ from struct import Struct
 
 from ._recorder import Argument
 
+BEGIN, END, INSTANT, COUNT = 1, 2, 3, 4
+"""``TrackEvent.Type``."""
+
 _FLOW = Struct("<BBQ").pack  # field 47, fixed 64 bits
+_VALUE = Struct("<BBd").pack  # field 44, a double
+_DOUBLE = Struct("<Bd").pack
 _SMALL = [bytes([n]) for n in range(128)]
 _PAIRS = [bytes([n & 127 | 128, n >> 7 | 128]) for n in range(1 << 14)]
 """Two bytes of a varint that goes on. A varint may be longer than it has to be, so times all take nine bytes."""
@@ -35,45 +40,88 @@ def time_of(at_ns: int) -> bytes:
     ] + _SMALL[at_ns >> 56]  # fmt: skip
 
 
-class SliceWire:
-    """Slices on one track.
+def text_of(value: str) -> bytes:
+    """What protobuf accepts: lone surrogates, which have no UTF-8, become escapes."""
+    return value.encode("utf-8", "backslashreplace")
+
+
+class TrackWire:
+    """Events on one track.
 
     Args:
         sequence: number of the packet sequence.
         flags: sequence flags of its packets.
         track: number of the track.
-        arg_iids: interned numbers of the names of arguments.
+        arg_iids: interned numbers of the names of arguments; a name that is not in it is written out.
     """
 
     def __init__(self, sequence: int, flags: int, track: int, arg_iids: Mapping[str, int]) -> None:
-        rest = b"\x50" + varint(sequence) + b"\x68" + varint(flags)
-        begin = b"\x48\x01\x58" + varint(track)
-        end = b"\x48\x02\x58" + varint(track)
-        self._rest, self._begin, self._arg_iids = rest, begin, arg_iids
-        tail = rest + b"\x5a" + varint(len(end)) + end
-        self._end = (b"\x0a" + varint(10 + len(tail)), tail)
+        self._rest, self._arg_iids = b"\x50" + varint(sequence) + b"\x68" + varint(flags) + b"\x5a", arg_iids
+        self._heads = [b"\x48" + _SMALL[kind] + b"\x58" + varint(track) for kind in range(5)]
+        tail = self._rest + varint(len(self._heads[END])) + self._heads[END]
+        self._bare_end = (b"\x0a" + varint(10 + len(tail)), tail)
 
-    def end(self, time_field: bytes) -> bytes:
-        """The packet that closes the slice opened last."""
-        head, tail = self._end
+    def end(self, time_field: bytes, args: Mapping[str, Argument] | None = None) -> bytes:
+        """The packet that closes the slice opened last, with what became known of it meanwhile."""
+        if args:
+            return self._packet(time_field, self._heads[END] + self._notes(args))
+        head, tail = self._bare_end
         return head + time_field + tail
 
-    def begin(self, time_field: bytes, name_iid: int, args: Mapping[str, Argument], flows: Sequence[int]) -> bytes:
-        """The packet that opens a slice. Args: whole numbers from 0, and text; anything else is written as text.
+    def named(
+        self, kind: int, time_field: bytes, name: int | str, args: Mapping[str, Argument] | None, flows: Sequence[int]
+    ) -> bytes:
+        """The packet that opens a slice, or of something without a length.
+
+        Args:
+            kind: ``BEGIN`` or ``INSTANT``.
+            time_field: from ``time_of``.
+            name: interned number, or the name itself.
+            args: details. What is neither text nor a number that fits is written as text.
+            flows: numbers of arrows.
 
         Raises:
-            KeyError: the name of an argument is not interned yet.
+            struct.error: the number of an arrow is not from 0 to 2**64 - 1.
         """
-        event = self._begin + b"\x50" + varint(name_iid)
+        if name.__class__ is int:
+            event = self._heads[kind] + b"\x50" + varint(name)  # type: ignore[arg-type]
+        else:
+            text = text_of(str(name))
+            event = self._heads[kind] + b"\xba\x01" + varint(len(text)) + text
         for flow in flows:
             event += _FLOW(0xF9, 0x02, flow)
-        for key, value in args.items():
-            name = b"\x08" + varint(self._arg_iids[key])
-            if value.__class__ is int and 0 <= value < 2**63:  # type: ignore[operator]
-                note = name + b"\x20" + varint(value)  # type: ignore[arg-type]
-            else:
-                text = str(value).encode("utf-8", "backslashreplace")
-                note = name + b"\x32" + varint(len(text)) + text
-            event += b"\x22" + varint(len(note)) + note
-        body = time_field + self._rest + b"\x5a" + varint(len(event)) + event
+        return self._packet(time_field, event + self._notes(args) if args else event)
+
+    def count(self, time_field: bytes, value: float) -> bytes:
+        """The packet of a counter's value."""
+        return self._packet(time_field, self._heads[COUNT] + _VALUE(0xE1, 0x02, value))
+
+    def _packet(self, time_field: bytes, event: bytes) -> bytes:
+        body = time_field + self._rest + varint(len(event)) + event
         return b"\x0a" + varint(len(body)) + body
+
+    def _notes(self, args: Mapping[str, Argument]) -> bytes:
+        notes = b""
+        for key, value in args.items():
+            number = self._arg_iids.get(key)
+            if number is not None:
+                name = b"\x08" + varint(number)
+            else:
+                text = text_of(key)
+                name = b"\x52" + varint(len(text)) + text
+            note = name + _value(value)
+            notes += b"\x22" + varint(len(note)) + note
+        return notes
+
+
+def _value(value: Argument) -> bytes:
+    if value.__class__ is int and 0 <= value < 2**63:  # type: ignore[operator]
+        return b"\x20" + varint(value)  # type: ignore[arg-type]
+    if isinstance(value, bool):
+        return b"\x10" + _SMALL[value]
+    if isinstance(value, float):
+        return _DOUBLE(0x29, value)
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return b"\x20" + varint(value % 2**64)
+    text = text_of(str(value))
+    return b"\x32" + varint(len(text)) + text

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
+import msgspec
 import tyro
 from pydantic import BaseModel
 from rich.console import Console
@@ -59,7 +60,7 @@ def read_again(run: str, saved: dict[str, Any], arguments: list[str]) -> tuple[P
     Raises:
         ValueError, LookupError, SystemExit: see ``read_program``.
     """
-    prog, name, options = f"headrace resume {run}", saved["made_by"], SavingOptions(**saved["options"])
+    prog, name, options = f"headrace resume {run}", saved["made_by"], msgspec.convert(saved["options"], SavingOptions)
     if ".py:" in name:
         function, config_type = load_function(name)
         config, options = parsed(prog, config_type, arguments, options, saved["config"])

@@ -57,4 +57,4 @@ def thinned(values: Sequence[float], most: int) -> list[float | None]:
 def _range(points: Sequence[float | None]) -> tuple[float, float]:
     known = [point for point in points if point is not None]
     low, high = min(known, default=0.0), max(known, default=1.0)
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
+    return (low, high) if high > low else (low, low + 1.0)

@@ -19,7 +19,7 @@ from flow.trace import LoopLag
 from graphs.runs.errors import ErrorFiles
 from graphs.runs.folder import HELDOUT, RunFolder
 from graphs.runs.metrics import HEALTH
-from graphs.runs.progress import end_of_line
+from graphs.runs.progress import end_of_line, line_of
 from stages.records import Batch, Episode, Status
 
 _LOOK_EVERY_S = 1.0
@@ -140,7 +140,7 @@ class Health:
 
     def row(self, run: Run, before: _Counts, now: _Counts) -> dict[str, Any]:
         """What is told of the time between two moments."""
-        summary, line = run.summary(), [name for name in run.plan.spec.nodes if not name.startswith(HELDOUT)]
+        summary, line = run.summary(), line_of(run.plan)
         seconds, worker_s = now.at_s - before.at_s, now.worker_s - before.worker_s
         barriers = {name: groups for name, groups in summary.groups.items() if name in line}
         behind = [name for name in line if run.plan.spec.ancestors(name) & set(barriers)]
@@ -173,7 +173,7 @@ class Health:
         return _Counts(
             at_s=summary.seconds,
             episodes=self._episodes,
-            groups=sum(summary.nodes[name].emitted for name in summary.groups if not name.startswith(HELDOUT)),
+            groups=sum(summary.nodes[name].emitted for name in line_of(run.plan) if name in summary.groups),
             rows=self._rows,
             worker_s=sink.seconds,
             work_s=sink.seconds * sink.shares["work"],
@@ -217,10 +217,9 @@ class GroupAges:
 def memory_bytes() -> int | None:
     """Memory that the process has now; ``None`` where the system does not say."""
     try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * resource.getpagesize()
     except OSError:
         return None
-    return pages * resource.getpagesize()
 
 
 def memory_limit() -> int | None:

@@ -111,6 +111,13 @@ def end_of_line(plan: Plan) -> str:
     return next(name for name, node in plan.spec.nodes.items() if node.kind == "sink")
 
 
+def line_of(plan: Plan) -> Sequence[str]:
+    """The nodes of a graph that lead to the end of its line, in order of declaration; a branch beside it is not among them."""
+    end = end_of_line(plan)
+    inside = {end, *plan.spec.ancestors(end)}
+    return [name for name in plan.spec.nodes if name in inside]
+
+
 def read_progress(commit: Commit) -> Progress:
     """What a commit says of its program.
 

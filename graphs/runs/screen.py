@@ -182,7 +182,8 @@ def _node(node: NodeNow, name_width: int, space: int) -> Text:
     begin = filled = 0.0
     for state, (_, style) in STATES.items():
         filled += node.shares.get(state, 0.0)
-        line.append("█" * (round(filled * space) - round(begin * space)), style=style)
+        block = "░" if state == "input" else "█"  # so that idle workers do not draw the eye
+        line.append(block * (round(filled * space) - round(begin * space)), style=style)
         begin = filled
     line.append(" " * (space - round(filled * space)))
     line.append(f" {node.shares.get('work', 0.0):>4.0%}")
@@ -236,7 +237,7 @@ def _statuses(shown: Shown, width: int) -> list[Text]:
 
 
 def _limit(shown: Shown) -> list[Text]:
-    return [Text.assemble(("limited by ", "bold"), shown.limit)] if shown.limit else []
+    return [Text.assemble(("limit: ", "bold"), shown.limit)] if shown.limit else []
 
 
 def _alerts(shown: Shown, most: int) -> list[Text]:

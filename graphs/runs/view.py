@@ -5,9 +5,10 @@ What the screen looks like is in ``screen``.
 
 import asyncio
 import contextlib
+import logging
 import math
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -15,15 +16,16 @@ from rich.live import Live
 from rich.text import Text
 
 from flow import Run, Summary
+from flow.explain import limit
 from graphs.program import Phase
 from graphs.runs.errors import ERRORS, error_file, last_line
-from graphs.runs.folder import HELDOUT, RunFolder
+from graphs.runs.folder import RunFolder
 from graphs.runs.metrics import ALERTS, HEALTH
-from graphs.runs.progress import steps_done
+from graphs.runs.progress import line_of, steps_done
 from graphs.runs.recent import Recent
 from graphs.runs.screen import Problem, Shown, lines, metrics
 
-_REFRESH_S = 0.25
+_REFRESH_S = 0.5
 _LINE_EVERY_S = 5.0
 _EXPECTED = {"surplus", "group closed", "group dropped", "late"}
 """Reasons that say nothing is wrong."""
@@ -83,9 +85,13 @@ class View:
         self._began = self._printed = time.monotonic()
         self.say(f"{phase.title}; goes on after step {after}{_of(phase.total)}" if after else phase.title)
         if not self._console.is_terminal:
-            yield
+            with _logged(self._warn):
+                yield
             return
-        with Live(console=self._console, auto_refresh=False, transient=True, vertical_overflow="crop") as live:
+        with (
+            _logged(self._warn),
+            Live(console=self._console, auto_refresh=False, transient=True, vertical_overflow="crop") as live,
+        ):
             task = asyncio.get_running_loop().create_task(self._refresh(live))
             try:
                 yield
@@ -127,7 +133,7 @@ class View:
         if "alert" not in row:
             return
         value = row["value"] if isinstance(row["value"], str) else f"{row['value']:.4g}"
-        text = f"{row['alert']}: {row['metric']} of {row['of_stage']} is {value}"
+        text = f"{row['alert']}: {value} in {row['of_stage']}"
         if row["state"] == "raised":
             self._alerts[row["alert"], row["of_stage"]] = text
             self.say(f"  alert: {text}")
@@ -173,19 +179,19 @@ class View:
         assert self._folder is not None
         self._recent.see(self._run.summary())
         nodes, total = self._recent.nodes(), self._phase.total
-        branch = [node for node in nodes if node.name.startswith(HELDOUT)]
-        aside = branch if len(branch) < len(nodes) else []
+        line, limited = line_of(self._run.plan), limit(self._recent.then, self._recent.now)
         return Shown(
             title=self._phase.title,
             progress=self._progress(),
             share=steps_done(self._run) / total if total else None,
             row=self._row,
             health=self._health,
-            nodes=[node for node in nodes if node not in aside],
-            beside=aside,
+            nodes=[node for node in nodes if node.name in line],
+            beside=[node for node in nodes if node.name not in line],
             rewards=tuple(self._rewards),
             heldout=tuple(self._heldout),
             statuses=dict(self._folder.episodes),
+            limit=None if limited is None else limited.text,
             problems=_problems(self._recent.now),
             alerts=tuple(self._alerts.values()),
             errors=str(self._folder.path / ERRORS),
@@ -198,6 +204,31 @@ class View:
         spent, here = time.monotonic() - self._began, done - self._after
         left = f", {_clock(spent / here * (total - done))} left" if total and here > 0 else ""
         return f"{done}{f'/{total}' if total else ''} in {_clock(spent)}{left}"
+
+
+class _Said(logging.Handler):
+    """Hands on what is logged."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hand on a record, of whatever thread."""
+        self._say(record.getMessage())
+
+
+@contextlib.contextmanager
+def _logged(say: Callable[[str], None]) -> Generator[None]:
+    """Say what the engine logs meanwhile: written past the live screen it would leave lines of it behind."""
+    log, handler = logging.getLogger("headrace"), _Said(say)
+    log.addHandler(handler)
+    propagated, log.propagate = log.propagate, False
+    try:
+        yield
+    finally:
+        log.propagate = propagated
+        log.removeHandler(handler)
 
 
 def _keep(points: list[float], value: Any) -> None:

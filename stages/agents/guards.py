@@ -5,6 +5,8 @@ status; a cancellation that somebody asked for passes through untouched.
 """
 
 import asyncio
+import itertools
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple, ParamSpec, TypeVar
@@ -176,8 +178,10 @@ class GuardedPolicy:
 
         timer = None if limit.seconds is None else asyncio.get_running_loop().call_later(limit.seconds, abort)
         try:
-            with self._context.span("model", turn=request.key[-1], context_tokens=len(request.ids)):
-                sample = await self._asked(request, limit)
+            arrow = _new_arrow()
+            args = {"turn": request.key[-1], "context_tokens": len(request.ids)}
+            with self._context.span("model", flows=(arrow,), **args):
+                sample = await self._asked(msgspec.structs.replace(request, flow=arrow), limit)
         finally:
             if timer is not None:
                 timer.cancel()
@@ -239,6 +243,15 @@ class GuardedPolicy:
                 finally:
                     del self._waiting[scope]
             yield not scope.cancel_called
+
+
+_ARROWS = itertools.count(time.time_ns())
+"""Of all starts of a run, whose traces are read together."""
+
+
+def _new_arrow() -> int:
+    """A number for an arrow of a trace that no item has, whose numbers are hashes too, and no other turn."""
+    return hash(("turn", next(_ARROWS))) % 2**64
 
 
 def _nothing() -> Sample:

@@ -46,8 +46,6 @@ class Job:
     stops: Stops
     """When its reply ends."""
     times: Times = field(default_factory=Times)
-    flow: int | None = None
-    """Number of its arrow in the trace of the run; ``None`` for none."""
 
 
 Outcome = tuple[Job, Sample | Exception]

@@ -26,7 +26,7 @@ from stages.batches.rows import RowFiller, Rows
 from stages.cancellation import to_the_end
 from stages.checkpoint.store import PARAMETERS, load_arrays, save_arrays
 from stages.losses.tokens import Loss
-from stages.memory_in_use import memory_in_use
+from stages.memory_in_use import device_bytes, device_peak_bytes
 from stages.models.critic import ActorCritic, parted, together
 from stages.profile import Profile, current_profile
 from stages.records import Batch, Weights
@@ -372,7 +372,8 @@ class Trainer:
             "learning_rate": float(self._schedule(self._learner.num_updates - 1)) if applied else None,
             "compilations": self._learner.num_compilations,
             "temporary_bytes": self._learner.temporary_bytes,
-            **memory_in_use(self._learner.devices),
+            "device_bytes": device_bytes(self._learner.devices),
+            "device_peak_bytes": device_peak_bytes(self._learner.devices),
         }
         row["warning"] = warning(row, self._config.no_signal_warning)
         return row

@@ -2,9 +2,10 @@
 
 import pytest
 
+from flow._arrows import flow_id
 from flow._core.item import Item
 from flow._core.meter import Meter
-from flow._lane import Lane, Stretch, flow_id
+from flow._lane import Lane, Stretch
 
 
 class Time:

@@ -253,9 +253,11 @@ def test_a_part_that_is_stuck_is_told_once_while_the_rest_works_on(caplog):
         "deadlock: stage waits for pool sandbox, held by stage"
     ]
     assert [name for name, _ in recorder.instants] == [
-        "a part is stuck", "stalled", "stuck: source", "stuck: stage", "stuck: sink",
+        "a part is stuck", "stalled", "stuck", "stuck", "stuck",
     ]  # fmt: skip
-    assert recorder.instants[3][1] == {"waits for": "pool sandbox", "workers": 2}
+    assert [args["node"] for _, args in recorder.instants[2:]] == ["source", "stage", "sink"]
+    assert recorder.instants[3][1] == {"node": "stage", "waits for": "pool sandbox", "workers": 2}
+    assert recorder.instants[1][1]["why"] == report.splitlines()[0]
     assert re.sub(r"py:\d+", "py:N", recorder.instants[1][1]["report"]) == report
 
 

@@ -122,6 +122,7 @@ def penalised_config() -> CalculatorConfig:
     return penalising()
 
 
+@pytest.fixture(scope="session")
 def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a run of four steps that is evaluated at versions 0, 2 and 4, 12 tasks twice each, by slow calculators."""
     folder = tmp_path_factory.mktemp("heldout") / "run"

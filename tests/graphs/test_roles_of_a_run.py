@@ -63,21 +63,31 @@ def test_the_work_of_each_step_is_on_the_trainers_track_as_long_as_its_row_says(
     assert rates == [pytest.approx(row["tokens_per_second"]) for row in rows]
 
 
-def test_the_row_of_a_step_tells_memory_of_the_host_and_none_of_a_device_that_does_not_tell(rows: list[dict[str, Any]]) -> None:
-    assert all(row["host_bytes"] > 50e6 for row in rows)
+def test_the_row_of_a_step_tells_no_memory_of_a_device_that_does_not_tell(rows: list[dict[str, Any]]) -> None:
     assert {(row["device_bytes"], row["device_peak_bytes"]) for row in rows} == {(None, None)}
 
 
-def test_requests_in_slots_lie_inside_the_turns_that_asked_for_them(trace: Trace) -> None:
-    """By the arrow that both carry, so that one can go from a task to its turns."""
+def test_an_arrow_leads_from_each_turn_of_an_episode_to_the_slot_that_made_it(trace: Trace) -> None:
+    """So one can go from a task to its turns: the turn lies in the slice of the episode, which has the item's arrow."""
     slots = {number for number, track in trace.tracks.items() if track.name.startswith("slot ")}
-    requests = [each for each in trace.slices if each.track in slots]
-    held = [each for each in requests if each.args["item"].startswith("episodes/")]
-    models = sorted((each for each in trace.slices if each.name == "model"), key=lambda each: each.start_ns)
-    assert len(held) > 20
-    for each in held[:50]:
-        around = [one for one in models if one.start_ns <= each.start_ns and each.end_ns <= one.end_ns]
-        assert any(one.args["turn"] == each.args["turn"] for one in around), each
+    requests = {flow: each for each in trace.slices if each.track in slots for flow in each.flows}
+    models = [each for each in trace.slices if each.name == "model"]
+    assert len(models) > 50
+    for model in models:
+        (arrow,) = model.flows
+        request = requests.pop(arrow)
+        assert model.start_ns <= request.start_ns < request.end_ns <= model.end_ns
+        assert request.args["turn"] == model.args["turn"]
+        assert request.args["prompt"] == model.args["context_tokens"]
+    assert requests == {}, "no other episode was sampled"
+
+
+def test_what_a_reply_told_lies_inside_its_turn(trace: Trace) -> None:
+    models = [each for each in trace.slices if each.name == "model"]
+    lanes = {each.track for each in models}
+    parts = [each for each in trace.slices if each.track in lanes and each.name in ("queue", "prefill", "decode")]
+    assert len(parts) == 3 * len(models)
+    assert 0.5 * seconds(models) < seconds(parts) <= seconds(models)
 
 
 def test_every_token_that_was_sampled_lies_in_a_slot_and_in_a_step(trace: Trace) -> None:

@@ -7,7 +7,8 @@ import flow
 
 ROOT = Path(__file__).parents[2]
 FACE = Path(__file__).with_name("flow_face.txt")
-MOST_NAMES = 30
+MOST_NAMES = 33
+"""Thirty to declare and run a graph, and the three verbs with which any code under it shows what it does."""
 EMPTY_NAMES = {"util", "utils", "helper", "helpers", "common", "misc", "manager", "controller", "orchestrator"}
 
 
@@ -16,7 +17,7 @@ def test_the_face_of_flow_is_the_pinned_one():
     assert sorted(flow.__all__) == pinned, f"a name came or went; if that is on purpose, change {FACE.name} too"
 
 
-def test_the_face_of_flow_has_at_most_30_names():
+def test_the_face_of_flow_has_at_most_33_names():
     assert len(flow.__all__) <= MOST_NAMES
 
 

@@ -13,7 +13,7 @@ from flow import Context
 from flow._context import Desk, Versioned
 from flow._core.item import Item
 from flow._errors import WorkerDied
-from flow._processes.clerk import Mark
+from flow._inside import Mark
 from flow._processes.crew import ProcessCrew
 from flow.testing import context
 
@@ -174,8 +174,12 @@ def test_spans_are_told_in_order_with_their_times_and_apart_by_task(runner, read
     MARKS.clear()
     began, ended = runner.run(main())
     marks = [mark for _, mark in MARKS]
-    assert [(mark.name, mark.begins) for mark in marks[:3]] == [("outer", True), ("inner 0", True), ("inner 1", True)]
-    assert (marks[-1].name, marks[-1].begins, marks[0].args) == ("outer", False, {"size": 3})
+    assert [(mark.name, mark.kind) for mark in marks[:3]] == [
+        ("outer", "begins"),
+        ("inner 0", "begins"),
+        ("inner 1", "begins"),
+    ]
+    assert (marks[-1].name, marks[-1].kind, marks[0].args) == ("outer", "ends", {"size": 3})
     assert len(marks) == 6
     times = [mark.at_s for mark in marks]
     assert [began, *times, ended] == sorted([began, *times, ended])
@@ -194,6 +198,6 @@ def test_spans_that_a_lost_process_left_open_are_closed(runner, reading):
 
     MARKS.clear()
     runner.run(main())
-    begun = [mark.name for _, mark in MARKS if mark.begins]
-    assert sorted(begun) == sorted(mark.name for _, mark in MARKS if not mark.begins)
+    begun = [mark.name for _, mark in MARKS if mark.kind == "begins"]
+    assert sorted(begun) == sorted(mark.name for _, mark in MARKS if mark.kind == "ends")
     assert MARKS[-1][1].name == "outer"

@@ -250,6 +250,6 @@ def test_the_writing_of_each_commit_is_in_the_trace_and_so_is_the_wait_of_the_si
         assert Program(tmp_path / "checkpoints", recorder=recorder).live().status == "completed"
     trace = read_trace(tmp_path / "run.pftrace")
     written = [each for each in trace.slices if trace.tracks[each.track].name == "sums commits"]
-    assert [each.name for each in written] == ["commit 1", "commit 2", "commit 3", "commit 4"]
+    assert [(each.name, each.args) for each in written] == [("commit", {"number": number}) for number in (1, 2, 3, 4)]
     assert all(one.end_ns <= other.start_ns for one, other in pairwise(written))
     assert sum(each.args.get("call") == "commit" for each in trace.slices) == 4

@@ -3,7 +3,8 @@
 import pytest
 
 from flow.trace import PerfettoWriter, TraceError, read_trace
-from flow.trace._packets import END, INSTANT, PacketEncoder
+from flow.trace._packets import PacketEncoder
+from flow.trace._wire import INSTANT, TrackWire, time_of
 
 
 @pytest.fixture
@@ -43,17 +44,16 @@ def test_a_file_without_a_packet_is_refused_with_what_to_do(tmp_path, foreign):
 
 
 def test_an_event_on_a_track_that_was_not_declared_is_refused(tmp_path):
-    write(tmp_path / "t", [(INSTANT, 9, "x", 3, None, ())])
+    write(tmp_path / "t", TrackWire(1, 2, 9, {}).named(INSTANT, time_of(3), "x", None, ()))
     with pytest.raises(TraceError, match=r"expected a declared track, got an event on track 9 at 3 ns, in .*t; the file"):
         read_trace(tmp_path / "t")
 
 
 def test_an_end_without_a_begin_is_refused(tmp_path):
-    write(tmp_path / "t", [(END, 1, 3)])
+    write(tmp_path / "t", TrackWire(1, 2, 1, {}).end(time_of(3)))
     with pytest.raises(TraceError, match="expected an open slice, got an end on 'title' at 3 ns"):
         read_trace(tmp_path / "t")
 
 
-def write(path, events) -> None:
-    encoder = PacketEncoder()
-    path.write_bytes(encoder.header("title", 0, 0) + encoder.encode(events))
+def write(path, packet: bytes) -> None:
+    path.write_bytes(PacketEncoder().head("title", 0, 0) + packet)

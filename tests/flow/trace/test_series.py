@@ -52,17 +52,6 @@ def test_a_series_without_room_is_a_gap_and_counted(tmp_path):
     assert [i.args["events"] for i in read_trace(tmp_path / "t").instants if i.name == "left out of the trace"] == [10]
 
 
-def test_no_series_is_begun_beyond_the_size_of_the_file(tmp_path):
-    with PerfettoWriter(tmp_path / "t", max_bytes=2_000) as writer:
-        track = writer.track("lane")
-        for second in range(200):
-            writer.series(track, [second + 0.1, "a", second + 0.6, None], about)
-            writer.flush()
-    assert (tmp_path / "t").stat().st_size < 3_000
-    assert 0 < len(slices(tmp_path / "t")) < 200
-    assert writer.num_dropped > 0
-
-
 def test_names_and_details_are_written_once_and_then_by_number(tmp_path):
     with PerfettoWriter(tmp_path / "t") as writer:
         track = writer.track("lane")

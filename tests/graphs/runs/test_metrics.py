@@ -31,6 +31,7 @@ RARE = {
     "summary: sources.{source}.difficulties.{difficulty}.{count}": "tasks that say how hard they are",
     "summary: sources.{source}.trained_share": "None where nothing was trained",
     "summary: {evaluation}_detail.pass_at.{k}": "where it is asked for",
+    "summary: leftovers.{place}": "of a run that did not complete",
     "step: lost/{source}": "written of a source from its second step on",
 }
 """What a sound run of easy tasks need not have."""
@@ -73,7 +74,8 @@ def test_every_metric_of_the_list_is_reported(finished: Path, evaluated: Path, n
         seen |= {"summary: lag_mean", "summary: lag_max"}
         for line in (folder / "episodes.jsonl").read_bytes().splitlines():
             episode = decode(line)
-            seen |= {f"episode: {name}" for name in episode} | {f"episode: parts.{name}" for name in episode["parts"]}
+            inner = {f"episode: {part}.{name}" for part in ("parts", "timings") for name in episode[part]}
+            seen |= {f"episode: {name}" for name in episode} | inner
     never = {
         f"{metric.row}: {metric.name}"
         for metric in METRICS

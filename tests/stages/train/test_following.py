@@ -22,6 +22,7 @@ from stages.models.transformer import Transformer
 from stages.records import Batch, Segment, Weights
 from stages.train.config import TrainerConfig
 from stages.train.following import FollowConfig
+from stages.train.metrics import of_the_machine
 from stages.train.trainer import Trainer
 
 ROW = 8
@@ -145,7 +146,7 @@ def test_a_run_that_goes_on_has_the_reference_and_the_critic_it_had(
     assert_same(run(second, range(3, 5), again)[-1], whole[4])
     ours, theirs = ((one._learner.parameters, one._learner.state) for one in (second, unbroken))
     np.testing.assert_array_equal(flat(ours), flat(theirs))
-    told = [[{k: v for k, v in row.items() if not k.endswith(("_s", "_per_second"))} for row in each] for each in (again, rows)]
+    told = [[{k: v for k, v in row.items() if not of_the_machine(k)} for row in each] for each in (again, rows)]
     assert told[0] == told[1]
     assert ("value_loss" in rows[0]) == ("critic" in kind)
     keep(second, tmp_path / "five")

@@ -142,6 +142,6 @@ def test_figures_of_the_clock_and_of_the_machine_are_told_from_those_of_training
     row = train([batches([2])]).rows[0]
     assert {name for name in row if of_the_machine(name)} == {
         "episode_s_mean", "step_s", "gradient_s", "proximal_s", "update_s", "wait_s", "tokens_per_second",
-        "gradient_tokens_per_second", "compilations", "temporary_bytes",
+        "gradient_tokens_per_second", "compilations", "temporary_bytes", "device_bytes", "device_peak_bytes",
     }  # fmt: skip
     assert not any(of_the_machine(name) for name in ("loss", "grad_norm", "turns_mean", "lag_mean", "episodes_finished"))

@@ -12,11 +12,11 @@ from flax import nnx
 from flow import testing
 from flow.saving import Resumable, Saves
 from stages.checkpoint.store import load_model
+from stages.train.metrics import of_the_machine
 from stages.train.trainer import Trainer, TrainerState
 
 pytestmark = pytest.mark.slow  # Each setting compiles once, about a second.
 
-TIMES = ("_s", "_per_second")
 SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {"schedule": "linear", "decay_steps": 5, "warmup_steps": 2},
     "bfloat16 with float32 masters": {"dtype": jnp.bfloat16, "max_grad_norm_skip": 1e-1},
@@ -30,7 +30,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 def numbers(row: dict[str, Any]) -> dict[str, Any]:
     """All that a step reports but times."""
-    return {name: value for name, value in row.items() if not name.endswith(TIMES)}
+    return {name: value for name, value in row.items() if not of_the_machine(name)}
 
 
 def step(trainer: Trainer, batches: list, rows: list | None = None) -> Any:

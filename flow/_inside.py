@@ -1,0 +1,209 @@
+"""What user code shows inside the work of one worker: spans, moments and counters, whoever calls.
+
+The worker's own lie on its row, in the order of its marks. A task that the stage started, or a thread beside the worker's, is a
+*strand* of its own: what it shows overlaps with the rest, and slices of one track must nest, so it gets a track for as long as
+it has a span open.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, TypeAlias
+
+from ._spans import UNSEEN
+from .trace import Recorder
+from .trace._recorder import CLOSES, Closes, Happens, Opens
+
+Inner: TypeAlias = Opens | Happens | Literal[Closes.CLOSES]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something that a stage showed in a process.
+
+    Attributes:
+        kind: what.
+        name: name of the span, moment or counter.
+        at_s: loop time.
+        task: 0 for the attempt itself, else the number of a task or thread beside it.
+        args: details, as the stage gave them.
+        flows: numbers of arrows.
+        value: of a counter.
+        unit: of a counter.
+    """
+
+    kind: Literal["begins", "ends", "happens", "stands"]
+    name: str
+    at_s: float
+    task: int = 0
+    args: Mapping[str, Any] | None = None
+    flows: Sequence[int] = ()
+    value: float = 0.0
+    unit: str = ""
+
+
+class Inside:
+    """Shows what happens inside the work of a lane. A ``Listener``.
+
+    Args:
+        name: of the lane.
+        parent: track of its node.
+        recorder: where it goes; ``None`` for nowhere.
+        clock: gives the loop's time.
+        note: puts something on the lane's own row, which is dropped where the number of the attempt is not the one under way.
+
+    Attributes:
+        attempt: number of the attempt under way: a span of an earlier one is over, whenever it is closed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parent: int | None,
+        recorder: Recorder | None,
+        clock: Callable[[], float],
+        note: Callable[[float, Inner], None],
+    ) -> None:
+        self._name, self._parent, self._recorder, self._clock, self._note_on_row = name, parent, recorder, clock, note
+        self._task: asyncio.Task[Any] | None = None
+        self._thread = 0
+        self._held: dict[Hashable, list[int]] = {}  # by strand: its track, and the spans open there
+        self._free: list[int] = []
+        self._taking = threading.Lock()
+        self.attempt = 0
+
+    def own(self) -> None:
+        """The calling task is the worker from now on."""
+        self._task = asyncio.current_task()
+
+    def on_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call on a thread that does the worker's work meanwhile."""
+        self._thread = here = threading.get_ident()
+        try:
+            return function(*arguments)
+        finally:
+            if self._thread == here:  # else it was given up, and another works for the lane by now
+                self._thread = 0
+
+    # --- as a ``Listener`` ---
+
+    def span(self, name: str, args: Mapping[str, Any], flows: Sequence[int] = ()) -> AbstractContextManager[None]:
+        """See ``flow.span``."""
+        return UNSEEN if self._recorder is None else _Span(self, name, args or None, flows)
+
+    def mark(self, name: str, args: Mapping[str, Any], flows: Sequence[int] = ()) -> None:
+        """See ``flow.mark``."""
+        if self._recorder is not None:
+            self._happens(self.strand(), self._clock(), Happens(name, args or None, flows))
+
+    def count(self, name: str, value: float, unit: str) -> None:
+        """See ``flow.count``."""
+        self._stands(self._clock(), name, value, unit)
+
+    def spent(self, name: str, began_s: float, ended_s: float, args: Mapping[str, Any]) -> None:
+        """Show a span that is over; none was begun or ended on its strand since it began."""
+        if self._recorder is not None:
+            strand = self.strand()
+            self._opens(strand, began_s, Opens(name, args or None))
+            self._closes(strand, ended_s)
+
+    def remote(self, mark: Mark) -> None:
+        """Show what a stage showed in a process."""
+        strand: Hashable = self._task if mark.task == 0 else mark.task
+        if mark.kind == "begins":
+            self._opens(strand, mark.at_s, Opens(mark.name, mark.args or None, mark.flows))
+        elif mark.kind == "ends":
+            self._closes(strand, mark.at_s)
+        elif mark.kind == "happens":
+            self._happens(strand, mark.at_s, Happens(mark.name, mark.args or None, mark.flows))
+        else:
+            self._stands(mark.at_s, mark.name, mark.value, mark.unit)
+
+    # --- by strand ---
+
+    def strand(self) -> Hashable:
+        """What the caller is: the worker's task, which also stands for its thread, another task, or another thread."""
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:
+            thread = threading.get_ident()
+            return self._task if thread == self._thread else thread
+        return self._task if task is None else task  # on the loop and in no task: a step of the worker, see ``Pump``
+
+    def is_worker(self) -> bool:
+        """Whether the caller is the worker itself."""
+        return self.strand() is self._task
+
+    def open(self, opens: Opens) -> Hashable:
+        """Begin a span now; gives its strand."""
+        strand = self.strand()
+        self._opens(strand, self._clock(), opens)
+        return strand
+
+    def close(self, strand: Hashable, attempt: int) -> None:
+        """End the span opened last on a strand, unless it ended with the attempt it was in."""
+        if strand is not self._task or attempt == self.attempt:
+            self._closes(strand, self._clock())
+
+    def _opens(self, strand: Hashable, at_s: float, opens: Opens) -> None:
+        if strand is self._task:
+            self._note_on_row(at_s, opens)
+        elif self._recorder is not None:
+            self._recorder.begin(self._take(strand), opens.name, int(at_s * 1e9), opens.args, opens.flows)
+
+    def _closes(self, strand: Hashable, at_s: float) -> None:
+        if strand is self._task:
+            self._note_on_row(at_s, CLOSES)
+        elif self._recorder is not None:
+            self._recorder.end(self._held[strand][0], int(at_s * 1e9))
+            self._give(strand)
+
+    def _happens(self, strand: Hashable, at_s: float, happens: Happens) -> None:
+        if strand is self._task:
+            self._note_on_row(at_s, happens)
+        elif self._recorder is not None:
+            self._recorder.instant(self._take(strand), happens.name, int(at_s * 1e9), happens.args, happens.flows)
+            self._give(strand)
+
+    def _stands(self, at_s: float, name: str, value: float, unit: str) -> None:
+        if self._recorder is not None:
+            self._recorder.count(self._recorder.counter(name, unit, self._parent), value, int(at_s * 1e9))
+
+    def _take(self, strand: Hashable) -> int:
+        """The track of a strand beside the worker. Tracks are used again."""
+        assert self._recorder is not None
+        with self._taking:
+            held = self._held.get(strand)
+            if held is None:
+                name = f"{self._name} +{len(self._held)}"
+                held = self._held[strand] = [self._free.pop() if self._free else self._recorder.track(name, self._parent), 0]
+            held[1] += 1
+            return held[0]
+
+    def _give(self, strand: Hashable) -> None:
+        with self._taking:
+            held = self._held[strand]
+            held[1] -= 1
+            if not held[1]:
+                del self._held[strand]
+                self._free.append(held[0])
+
+
+class _Span(Opens):
+    """A span, which is also its own mark. A class, since a generator would cost four times as much."""
+
+    __slots__ = ("_attempt", "_inside", "_strand")
+
+    def __init__(self, inside: Inside, name: str, args: Mapping[str, Any] | None, flows: Sequence[int]) -> None:
+        self._inside, self.name, self.args, self.flows = inside, name, args, flows
+
+    def __enter__(self) -> None:
+        inside = self._inside
+        self._attempt = inside.attempt
+        self._strand = inside.open(self)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._inside.close(self._strand, self._attempt)

@@ -1,0 +1,43 @@
+"""Stages that show what they do, with nothing but ``flow.span`` and its kin: on the loop, on threads and in processes."""
+
+import asyncio
+import time
+
+import flow
+from flow import Context
+
+
+def look(number: int, kind: str) -> int:
+    """What a stage calls far from any context."""
+    with flow.span("outer", number=number):
+        flow.mark("half", kind=kind)
+        with flow.span("inner"):
+            flow.count("found", number, "things")
+    return number
+
+
+def show(number: int, context: Context) -> int:
+    return look(number, "plain")
+
+
+async def show_later(number: int, context: Context) -> int:
+    await asyncio.sleep(0.001)
+    return look(number, "later")
+
+
+async def show_beside(number: int, context: Context) -> int:
+    """Four at once, of other lengths each: two tasks and two threads; their lengths are part of their arguments."""
+
+    async def task(length_s: float) -> None:
+        with flow.span("task", length_s=length_s):
+            await asyncio.sleep(length_s)
+
+    def thread(length_s: float) -> None:
+        with flow.span("thread", length_s=length_s):
+            time.sleep(length_s)
+
+    with flow.span("all", length_s=0.05):
+        await asyncio.gather(
+            task(0.02), task(0.05), asyncio.to_thread(thread, 0.03), asyncio.to_thread(thread, 0.04)
+        )  # fmt: skip
+    return number
