@@ -6,6 +6,7 @@ Read from what the run counts anyway, so it costs some tens of microseconds a se
 
 import asyncio
 import contextlib
+import resource
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -19,7 +20,6 @@ from graphs.runs.errors import ErrorFiles
 from graphs.runs.folder import HELDOUT, RunFolder
 from graphs.runs.metrics import HEALTH
 from graphs.runs.progress import end_of_line, line_of
-from stages.memory_in_use import host_bytes
 from stages.records import Batch, Episode, Status
 
 _LOOK_EVERY_S = 1.0
@@ -144,7 +144,7 @@ class Health:
         seconds, worker_s = now.at_s - before.at_s, now.worker_s - before.worker_s
         barriers = {name: groups for name, groups in summary.groups.items() if name in line}
         behind = [name for name in line if run.plan.spec.ancestors(name) & set(barriers)]
-        memory = host_bytes()
+        memory = memory_bytes()
         folder = self._folder
         return {
             "seconds": self._elapsed_s(),
@@ -212,6 +212,14 @@ class GroupAges:
         counts, times = self._opened[name]
         at = bisect_right(counts, oldest)
         return summary.seconds - times[min(at, len(times) - 1)]
+
+
+def memory_bytes() -> int | None:
+    """Memory that the process has now; ``None`` where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * resource.getpagesize()
+    except OSError:
+        return None
 
 
 def memory_limit() -> int | None:

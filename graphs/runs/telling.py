@@ -115,8 +115,8 @@ class Telling:
         self._alerts.hear(row)
 
     def _mark(self, name: str, args: dict[str, Any]) -> None:
-        if self._run is not None:
-            self._run.instant(name, args)
+        if self._run is not None and self._run.scribe is not None:
+            self._run.scribe.instant(name, args)
 
     def _failed(self, stage: str, text: str) -> None:
         """On any thread: something could not be told."""

@@ -42,6 +42,14 @@ def test_every_reported_fault_of_going_on_with_a_run_has_a_test_of_flow_stages_o
     assert elsewhere & set(unnamed(RESUME_ROWS, ROOT / "flow" / "saving")) == set()
 
 
+TIME_ROWS = (104,)
+"""Of times that are measured, and carried to where they are read."""
+
+
+def test_every_reported_fault_of_times_has_a_test_of_a_run_that_names_it():
+    assert unnamed(TIME_ROWS, ROOT / "graphs") == []
+
+
 CLI_ROWS = (26, 81, 83, 105, 107)
 """Of the command line and of settings."""
 

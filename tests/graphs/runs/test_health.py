@@ -12,9 +12,8 @@ from flow import Collect, Context, Failed, Gathered, Graph, Run, Shrink, StageFa
 from flow.testing import run_virtual
 from flow.trace import LoopLag
 from graphs.runs.folder import RunFolder
-from graphs.runs.health import EngineCounts, GroupAges, Health, memory_limit
+from graphs.runs.health import EngineCounts, GroupAges, Health, memory_bytes, memory_limit
 from graphs.runs.json_rows import decode
-from stages.memory_in_use import host_bytes
 from stages.records import Episode, Status, Task
 
 
@@ -120,7 +119,7 @@ def test_the_age_of_a_group_is_since_it_was_opened() -> None:
 
 
 def test_memory_of_the_process_is_within_what_it_may_have() -> None:
-    held, limit = host_bytes(), memory_limit()
+    held, limit = memory_bytes(), memory_limit()
     assert held is not None
     assert limit is not None
     assert 10e6 < held < limit
