@@ -281,9 +281,9 @@ def _try(arguments: list[str]) -> Work:
 
 
 def _leave_pipe() -> NoReturn:
-    """Who reads what is told has had enough, as ``head`` has: nothing is wrong, and nobody hears it."""
+    """Who reads what is told has had enough, as ``head`` has. Nobody hears what is said of it; the status is that of rich."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    raise SystemExit(0)
+    raise SystemExit(1)
 
 
 def _refuse(text: str) -> NoReturn:
