@@ -247,9 +247,12 @@ class Lane:
 
     def _note(self, at_s: float, what: Inner) -> None:
         """Put something inside the slice that is open."""
-        with self._handing:
-            marks = self._marks if self.within is None else self.within
-            marks += (at_s, what)
+        if self.inside.thread:  # then the loop may hand over meanwhile
+            with self._handing:
+                self._marks += (at_s, what)
+            return
+        marks = self._marks if self.within is None else self.within
+        marks += (at_s, what)
         if len(marks) > _MOST_MARKS and self.within is None:
             self.hand_over()
 
