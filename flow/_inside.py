@@ -53,13 +53,15 @@ class Inside:
         parent: track of its node.
         recorder: where it goes; ``None`` for nowhere.
         clock: gives the loop's time.
-        note: puts something on the lane's own row.
+        row: marks of the lane's own row, as for ``Recorder.series``.
+        handing: held by who takes them away.
 
     Attributes:
         clock: as given.
-        note: as given.
+        row: where marks go now: in a stretch of quick items, a list for the item in hand.
         task: the worker's task.
-        thread: number of the thread that does the worker's work now; 0 for none.
+        loop: its loop.
+        home: number of the loop's thread.
         attempt: number of the attempt under way: a span of an earlier one is over, whenever it is closed.
     """
 
@@ -69,11 +71,21 @@ class Inside:
         parent: int | None,
         recorder: Recorder | None,
         clock: Callable[[], float],
-        note: Callable[[float, Inner], None],
+        row: list[Any],
+        handing: threading.Lock,
     ) -> None:
-        self._name, self._parent, self._recorder, self.clock, self.note = name, parent, recorder, clock, note
+        self._name, self._parent, self._recorder, self.clock, self.row, self._handing = (
+            name,
+            parent,
+            recorder,
+            clock,
+            row,
+            handing,
+        )
         self.task: asyncio.Task[Any] | None = None
-        self.thread = 0
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.home = 0
+        self._thread = 0  # number of that which does the worker's work now; 0 for none
         self._held: dict[Hashable, list[int]] = {}  # by strand: its track, and the spans open there
         self._free: list[int] = []
         self._taking = threading.Lock()
@@ -81,16 +93,16 @@ class Inside:
 
     def own(self) -> None:
         """The calling task is the worker from now on."""
-        self.task = asyncio.current_task()
+        self.task, self.loop, self.home = asyncio.current_task(), asyncio.get_running_loop(), threading.get_ident()
 
     def on_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call on a thread that does the worker's work meanwhile."""
-        self.thread = here = threading.get_ident()
+        self._thread = here = threading.get_ident()
         try:
             return function(*arguments)
         finally:
-            if self.thread == here:  # else it was given up, and another works for the lane by now
-                self.thread = 0
+            if self._thread == here:  # else it was given up, and another works for the lane by now
+                self._thread = 0
 
     # --- as a ``Listener`` ---
 
@@ -130,11 +142,10 @@ class Inside:
 
     def strand(self) -> Hashable:
         """What the caller is: the worker's task, which also stands for its thread, another task, or another thread."""
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:
-            thread = threading.get_ident()
-            return self.task if thread == self.thread else thread
+        thread = threading.get_ident()
+        if thread != self.home:
+            return self.task if thread == self._thread else thread
+        task = asyncio.current_task(self.loop)
         return self.task if task is None else task  # on the loop and in no task: a step of the worker, see ``Pump``
 
     def is_worker(self) -> bool:
@@ -147,26 +158,32 @@ class Inside:
         self._opens(strand, self.clock(), opens)
         return strand
 
-    def close(self, strand: Hashable) -> None:
-        """End the span opened last on a strand."""
-        self._closes(strand, self.clock())
+    def close(self, strand: Hashable, attempt: int) -> None:
+        """End the span opened last on a strand, unless it ended with the attempt it was in."""
+        if strand is not self.task or attempt == self.attempt:
+            self._closes(strand, self.clock())
+
+    def _note(self, at_s: float, what: Inner) -> None:
+        """Put something on the worker's own row. It may do its work on a thread, while the loop hands over."""
+        with self._handing:
+            self.row += (at_s, what)
 
     def _opens(self, strand: Hashable, at_s: float, opens: Opens) -> None:
         if strand is self.task:
-            self.note(at_s, opens)
+            self._note(at_s, opens)
         elif self._recorder is not None:
             self._recorder.begin(self._take(strand), opens.name, int(at_s * 1e9), opens.args, opens.flows)
 
     def _closes(self, strand: Hashable, at_s: float) -> None:
         if strand is self.task:
-            self.note(at_s, CLOSES)
+            self._note(at_s, CLOSES)
         elif self._recorder is not None:
             self._recorder.end(self._held[strand][0], int(at_s * 1e9))
             self._give(strand)
 
     def _happens(self, strand: Hashable, at_s: float, happens: Happens) -> None:
         if strand is self.task:
-            self.note(at_s, happens)
+            self._note(at_s, happens)
         elif self._recorder is not None:
             self._recorder.instant(self._take(strand), happens.name, int(at_s * 1e9), happens.args, happens.flows)
             self._give(strand)
@@ -196,7 +213,7 @@ class Inside:
 
 
 class _Span(Opens, eq=False):
-    """A span, which is also its own mark: a span is to cost less than a microsecond, so it is one object and few calls."""
+    """A span, which is also its own mark: it is to cost less than a microsecond, so it is one object and few calls."""
 
     inside: Inside | None = None
     strand: Hashable = None
@@ -206,20 +223,17 @@ class _Span(Opens, eq=False):
         inside = self.inside
         assert inside is not None
         self.attempt = inside.attempt
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:
-            task = None
-        if task is not None and task is inside.task:
-            self.strand = task
-            inside.note(inside.clock(), self)
+        if threading.get_ident() == inside.home and asyncio.current_task(inside.loop) is inside.task:
+            row = inside.row
+            row += (inside.clock(), self)
         else:
             self.strand = inside.open(self)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         inside = self.inside
         assert inside is not None
-        if self.strand is not inside.task:
-            inside.close(self.strand)
+        if self.strand is not None:
+            inside.close(self.strand, self.attempt)
         elif self.attempt == inside.attempt:  # else it ended with the attempt it was in
-            inside.note(inside.clock(), CLOSES)
+            row = inside.row
+            row += (inside.clock(), CLOSES)

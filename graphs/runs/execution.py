@@ -169,7 +169,7 @@ class Execution:
         """Run what is left; gives the status."""
         async with contextlib.AsyncExitStack() as stack:
             self._telling.open()
-            recorder = None if (writer := self._trace_writer()) is None else stack.enter_context(writer)
+            recorder = self._recording(stack)
             commits = self._commits = ProgramCommits(
                 self._folder, self._options, self._start, self.progress, self._not_written, self._settings()
             )  # fmt: skip
@@ -193,9 +193,10 @@ class Execution:
                 await commits.between(self._trained, same=phase.training is None)
         return "completed"
 
-    def _trace_writer(self) -> PerfettoWriter | None:
+    def _recording(self, stack: contextlib.AsyncExitStack) -> PerfettoWriter | None:
+        """Open the trace, where one is wanted."""
         path, max_bytes = trace_file(self._folder.path, self._folder.attempt), self._options.trace_bytes
-        return None if max_bytes is None else PerfettoWriter(path, max_bytes=max_bytes)
+        return None if max_bytes is None else stack.enter_context(PerfettoWriter(path, max_bytes=max_bytes))
 
     async def _open(self, stack: contextlib.AsyncExitStack) -> None:
         parts, progress = self._program.parts, self._start.progress
