@@ -145,7 +145,7 @@ def _load(lever: Lever, graph: GraphVerdict, verdict: Verdict) -> Sequence[Advic
 
 def _compile(lever: Lever, graph: GraphVerdict, verdict: Verdict) -> Sequence[Advice]:
     again = sum(row.again for row in verdict.compiled)
-    why = f"{lever.share:.0%} of the critical path is compilation in {lever.name}; compiled again {again} times"
+    why = f"{lever.share:.0%} of the critical path is compilation in {lever.name}; compiled {again} times after a first step"
     return [Advice("fewer shapes: one row length, fixed buckets; a compilation cache kept between runs", why, lever.gain)]
 
 
@@ -170,5 +170,5 @@ def idle_of(asked: Asked) -> Sequence[tuple[str, float]]:
 
 
 def slowest(verdict: Verdict, most: int) -> Sequence[Slow]:
-    """Work that took the most time in all."""
-    return [row for row in verdict.slow if row.count and row.seconds > 0][:most]
+    """Work that took the most time in all; compilations are told apart."""
+    return [row for row in verdict.slow if row.seconds > 0 and row.name != "compile"][:most]
