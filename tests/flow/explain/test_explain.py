@@ -1,4 +1,4 @@
-"""What bounds a graph, on runs in virtual time whose bottleneck is known; ``tests/bench/verdict_table.py`` has hundreds of them."""
+"""What bounds a graph, on runs in virtual time whose bottleneck is known; ``tests/bench/verdict_table.py`` has more of them."""
 
 import re
 import statistics
@@ -14,6 +14,8 @@ from bottlenecks import GROUPS, KINDS, STEPS, WORKERS, World, drawn, gains, grap
 from flow.explain import GraphVerdict, Verdict, explain
 from flow.testing import simulate
 from flow.trace import Trace
+
+pytestmark = pytest.mark.slow
 
 SEEDS = {"pool judge": 1, "pool tools": 2}
 """Runs in which a pool limits by far more than the nodes that take its units; the first will do for all else."""
@@ -128,7 +130,6 @@ def test_twice_the_speed_of_what_does_not_bound_brings_next_to_nothing() -> None
     assert all(lever.gain < 0.1 for lever in graph("trainer").runners_up)
 
 
-@pytest.mark.slow
 def test_a_run_made_again_with_a_wider_lever_is_the_same_work() -> None:
     """What the truth of these tests rests on: nothing but the lever differs."""
     world = drawn("source", 3)
