@@ -245,7 +245,7 @@ def _problems(summary: Summary) -> list[Problem]:
         for reason, count in (*node.dropped.items(), *node.lost.items()):
             counts[reason] = counts.get(reason, 0) + count
     found = [
-        Problem(name, kind, counts.get(kind, 0), last_line(trace))
+        Problem(name, kind, counts.get(kind, 0), last_line(trace).removeprefix(f"{kind}: "))
         for name, node in summary.nodes.items()
         for kind, trace in node.failures.items()
     ]
