@@ -43,7 +43,6 @@ class Counters:
     async def write(self) -> None:
         """Write the counters again and again until cancelled."""
         loop, times = asyncio.get_running_loop(), 0
-        self._scribe.resume(self._state)
         try:
             while True:
                 self._fast()

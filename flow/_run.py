@@ -342,7 +342,7 @@ class Run:
         self._began = self._loop.time()
         self.state.pools.clock = self._loop.time
         self.state.pools.call_at = self._staff.call_at(self.state.pools.look)
-        self._staff.hire(None if self.scribe is None else self.scribe.parent)
+        self._staff.hire(None if self.scribe is None else self.scribe.begin(self.state))
         for cell in {feedback.cell for feedback in self.plan.spec.feedback}:
             self._staff.assist(self._loading.serve(cell), f"the load of {cell}")
         watch = Watch(self.state, self._staff.hands, self._loading, self.scribe, self._stall_s)

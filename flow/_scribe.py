@@ -50,12 +50,13 @@ class Scribe:
         told = {"node": node, "item": format_path(item.path), **args}
         self.instant(name, told, (flow_id(self._run, item.path),))
 
-    def resume(self, state: State) -> None:
-        """Show the groups that are open in a run which goes on."""
+    def begin(self, state: State) -> int:
+        """Show the groups that are open in a run which goes on; gives the graph's own track."""
         for name, node in state.nodes.items():
             if node.spec.kind == "group" and node.groups is not None:
                 for birth, group in node.groups.open.items():
                     self.opened(name, birth, group.origin, group.size)
+        return self.parent
 
     # --- as the ``Observer`` ---
 

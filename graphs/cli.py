@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from flax import nnx
 from pydantic import ValidationError
 from rich.console import Console
 
@@ -24,7 +23,8 @@ from flow import BuildError, FlowError
 from flow.saving import CannotResume
 from graphs.catalogue import CATALOGUE
 from graphs.commands.chat import ChatConfig, find_speaker, hold_chat
-from graphs.commands.command_line import Work, parsed, read_again, read_program, tell, warn
+from graphs.commands.check import check
+from graphs.commands.command_line import Work, parsed, read_again, read_program, tell
 from graphs.commands.compiled import keep_compiled
 from graphs.commands.doctor import doctor
 from graphs.commands.export import ExportOptions, loading_line, prepare_export
@@ -32,22 +32,18 @@ from graphs.commands.init import start_folder
 from graphs.commands.replay import replay
 from graphs.commands.replay_batch import prepare_repeat
 from graphs.commands.run import SUSPENDED, executed, resume, run, unused
+from graphs.commands.trace import TraceOptions, prepare_trace
 from graphs.commands.trial import TryConfig, find_env, pick_task, try_env
+from graphs.commands.usage import lines_of
 from graphs.commands.view import report, view
-from graphs.memory import Budget, check_memory, device_budget
-from graphs.placing import placed
-from graphs.program import Program
+from graphs.doctor.packages import read_declared
 from graphs.replays.plan import ReplayOptions, prepare_replay
-from graphs.runs.execute import prove
 from graphs.runs.folder import RunFolder
 from graphs.runs.interrupts import Interrupted
 from graphs.runs.options import SavingOptions
 from graphs.runs.resuming import check_saves
 from graphs.runs.saved import evaluation_of, saved_config, saved_entry
 from graphs.settings import read_settings, refusal
-from graphs.topology import declared
-from stages.models.lora import trained
-from stages.rollout.verify import verify_sync
 from stages.tools.audit import AUDIT_FILE, used_credentials
 from stages.tools.credentials import revoke
 from stages.train.stop import stop_in
@@ -71,6 +67,7 @@ USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a t
   headrace report RUN                               write RUN/report.html again: what the run did, as one page
   headrace view RUN [--port N]                      serve that page on this machine, fresh while the run goes on; RUN may be
                                                     the folder that all runs lie in
+  headrace trace RUN [--compare OTHER] [--json]     say what limited a run, from its trace, and what to try next
   headrace revoke RUN NAME                          take a credential back from a run's tools, at once
   headrace doctor [--json]                          look at devices, memory, packages and folders, and say what would stop a run
 
@@ -78,26 +75,33 @@ MODEL is a Hugging Face folder, a .gguf file, OWNER/NAME of the Hub, or a RUN, t
 NAME is one of the following, or path/to/file.py:function for a function of your own that returns a graph or a program.
 Those that train by reward take --algorithm NAME, one of grpo to distill, and whatever is set beside it counts on top.
 """
+_NAMES = "\n".join(f"  {name:<14} {entry.title}" for name, entry in CATALOGUE.items())
+_SETTINGS = {"try": TryConfig, "chat": ChatConfig, "export": ExportOptions, "replay": ReplayOptions}
+"""Settings of commands that have the same ones whatever they are called with."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the ``headrace`` command."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help", "help"):
-        tell(USAGE + "\n".join(f"  {name:<14} {entry.title}" for name, entry in CATALOGUE.items()))
+        tell(f"{USAGE}{_NAMES}")
         raise SystemExit(0 if given else 2)
+    if given[0] == "--version":
+        tell(f"headrace {read_declared().version}")
+        raise SystemExit(0)
     commands: dict[str, Callable[[list[str]], Work | None]] = {
         "init": _init,
         "try": _try,
         "run": run,
         "resume": resume,
-        "check": _check,
+        "check": check,
         "draw": _draw,
         "eval": _eval,
         "chat": _chat,
         "export": _export,
         "replay": _replay,
         "replay-batch": _repeat,
+        "trace": _trace,
         "revoke": _revoke,
         "report": report,
         "view": view,
@@ -108,14 +112,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         near = difflib.get_close_matches(given[0], commands, 1)
         _refuse(f"expected one of {', '.join(commands)}, got '{given[0]}'" + (f"; did you mean '{near[0]}'?" if near else ""))
     if given[1:] and given[1] in ("-h", "--help") and given[0] != "doctor":
-        tell(USAGE)
-        raise SystemExit(0)
+        _help(given[0])
     if len(given) < 2 and given[0] != "doctor":
-        _refuse(f"expected a name after '{given[0]}', got nothing; headrace --help lists them")
+        _refuse(f"expected more after '{given[0]}', got nothing:\n{lines_of(USAGE, given[0])}")
     keep_compiled()
     try:
         _each_once(given[0], given[1:])
         work = command(given[1:])
+    except BrokenPipeError:
+        _leave_pipe()
     except (BuildError, ValueError, LookupError, OSError, ImportError) as error:
         _refuse(_reason(error))
     if work is None:
@@ -130,6 +135,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(error)
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise SystemExit(SUSPENDED) from None
+
+
+def _help(command: str) -> NoReturn:
+    """What one command does, and what it takes."""
+    tell(lines_of(USAGE, command))
+    if command in _SETTINGS:
+        read_settings(_SETTINGS[command], ["--help"], f"headrace {command} ...")
+    if " NAME" in lines_of(USAGE, command).partition("\n")[0] and command != "revoke":
+        tell(f"\nheadrace {command} NAME --help lists its settings. NAME is path/to/file.py:function, or one of\n{_NAMES}")
+    raise SystemExit(0)
 
 
 def _each_once(command: str, arguments: Sequence[str]) -> None:
@@ -156,55 +171,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
         return refusal(error)
     return str(error.args[0]) if isinstance(error, LookupError) and error.args else str(error)
-
-
-def _check(arguments: list[str]) -> Work | None:
-    wanted, topology = declared(arguments)
-    wanted, verifies = [argument for argument in wanted if argument != "--verify-sync"], "--verify-sync" in wanted
-    if topology is not None and verifies:
-        raise ValueError(
-            "expected one of --topology and --verify-sync, which needs the devices themselves; got both; leave one"
-        )
-    program, _ = read_program("check", wanted)
-    plans = prove(program, None)
-    if topology is not None and program.parts is not None:
-        tell(f"devices: {placed(program.parts.model, program.parts.engine.mesh, program.parts.reference_mesh)}")
-    _tell_memory(program, device_budget() if topology is None else topology.budget)
-    warn(program, plans, () if topology is None else topology.warnings)
-    where = "" if topology is None else f" on {topology.name}, {topology.num_devices} devices"
-    tell(f"{program.name}: {len(plans)} graph{'s' if len(plans) != 1 else ''} can run{where}")
-    return _verifying(program) if verifies else None
-
-
-def _verifying(program: Program) -> Work:
-    """Load the model, open the engine, and compare what the engine gets with what it was given."""
-    parts = program.parts
-    if parts is None:
-        raise ValueError(f"expected a program with a model and an engine, got {program.name}; leave --verify-sync out")
-
-    async def verify() -> None:
-        parts.load()
-        async with parts.engine:
-            for kind in dict.fromkeys((nnx.Param, trained(parts.model))):
-                report = await verify_sync(parts.engine, nnx.state(parts.model, kind))
-                size = f"{report.num_leaves} arrays, {report.num_bytes / 1e6:.1f} MB"
-                if report.differing:
-                    raise RuntimeError(
-                        f"expected the engine to hold what it was given, got other bits in {', '.join(report.differing)} "
-                        f"of {size}; do not train with this engine"
-                    )
-                tell(f"{program.name}: the engine holds what it was given to the bit, {size}")
-
-    return lambda: asyncio.run(verify())
-
-
-def _tell_memory(program: Program, budget: Budget) -> None:
-    """Refuse what cannot fit; what might is compiled, which takes a while, and told."""
-    check_memory(program, budget)
-    if any(phase.training is not None for phase in program.phases):
-        tell("compiling a gradient, to know its memory")
-    if table := check_memory(program, budget, compiled=True):
-        tell(f"memory of each device, {budget.device}:\n{table}")
 
 
 def _draw(arguments: list[str]) -> None:
@@ -272,6 +238,11 @@ def _repeat(arguments: list[str]) -> Work:
     return lambda: tell(repeat())
 
 
+def _trace(arguments: list[str]) -> Work:
+    path, *rest = arguments
+    return prepare_trace(Path(path), read_settings(TraceOptions, rest, f"headrace trace {path}"))
+
+
 def _revoke(arguments: list[str]) -> None:
     if len(arguments) != 2:
         raise ValueError(f"expected a run and the name of a credential; got {' '.join(arguments)}; headrace revoke RUN NAME")
@@ -307,6 +278,12 @@ def _try(arguments: list[str]) -> Work:
             raise SystemExit(1)
 
     return work
+
+
+def _leave_pipe() -> NoReturn:
+    """Who reads what is told has had enough, as ``head`` has. Nobody hears what is said of it; the status is that of rich."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(1)
 
 
 def _refuse(text: str) -> NoReturn:

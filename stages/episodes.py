@@ -101,7 +101,7 @@ class Episodes:
         started = anyio.current_time()
         count_tokens = reply_counter(self._chat)
         set_tool_context(
-            permit=permit_of(context), span=context.span, count_tokens=count_tokens, attempt=context.attempt,
+            permit=permit_of(context), count_tokens=count_tokens, attempt=context.attempt,
             key=key_of(context, tool_context().run),
         )  # fmt: skip
         transcript = Transcript()

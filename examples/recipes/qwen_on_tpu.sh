@@ -1,7 +1,7 @@
 #!/bin/sh
-# GRPO of Qwen2.5-1.5B-Instruct on a TPU v5e-8, one machine of eight chips: four train, two sample, two hold the reference.
+# GRPO of Qwen2.5-1.5B-Instruct on a TPU v6e-8, one machine of eight chips: four train, two sample, two hold the reference.
 #
-#   sh examples/recipes/qwen_on_tpu.sh check FOLDER --topology v5e-8      anywhere; FOLDER has config.json and the tokenizer
+#   sh examples/recipes/qwen_on_tpu.sh check FOLDER --topology v6e-8      anywhere; FOLDER has config.json and the tokenizer
 #   sh examples/recipes/qwen_on_tpu.sh run Qwen/Qwen2.5-1.5B-Instruct --tasks.train train.jsonl --tasks.heldout heldout.jsonl
 #
 # Further settings follow; those below are given once, here. docs/tpu.md has the memory it takes, and what was tried of it.

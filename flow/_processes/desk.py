@@ -97,11 +97,6 @@ class ChildDesk:
         finally:
             self._say(Closed(number, span, time.monotonic()))
 
-    def _spent(self, name: str, began_s: float, ended_s: float, args: Mapping[str, Any]) -> None:
-        number, span = self.number, next(self._numbers)
-        self._say(Opened(number, span, self._strand(), name, dict(args), (), began_s))
-        self._say(Closed(number, span, ended_s))
-
     def mark(self, name: str, args: Mapping[str, Any], flows: Sequence[int] = ()) -> None:
         """See ``flow.mark``."""
         self._say(Happened(self.number, self._strand(), name, dict(args), tuple(flows), time.monotonic()))

@@ -169,7 +169,8 @@ class Execution:
         """Run what is left; gives the status."""
         async with contextlib.AsyncExitStack() as stack:
             self._telling.open()
-            recorder = stack.enter_context(PerfettoWriter(trace_file(self._folder.path, self._folder.attempt)))
+            path = trace_file(self._folder.path, self._folder.attempt)
+            recorder = stack.enter_context(PerfettoWriter(path, max_bytes=self._options.trace_bytes))
             commits = self._commits = ProgramCommits(
                 self._folder, self._options, self._start, self.progress, self._not_written, self._settings()
             )  # fmt: skip

@@ -8,7 +8,7 @@ written a few times a second; while the engine has nothing to do it tells nothin
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from stages.policy import Sample
 from stages.roles import Role
@@ -33,19 +33,6 @@ class _Steps:
     steps: int
     tokens: int
     busy_s: float
-
-
-class Stay(NamedTuple):
-    """A request in a slot."""
-
-    item: str
-    turn: int
-    prompt: int
-    cached: int | None
-    sampled: int | None
-    queue_us: int
-    prefill_us: int
-    flow: int | None
 
 
 class EngineTrace:
@@ -91,14 +78,12 @@ class EngineTrace:
 
     def stayed(self, job: Job, sample: Sample | None, ended_s: float) -> None:
         """A request has left its slot, if it had one; with a sample, or with nothing where it failed or was given up."""
-        times, request = job.times, job.request
-        if not self.on or times.began_s is None:
-            return
-        queue_s, prefill_s, _ = times.spent(ended_s)
-        cached, sampled = (None, None) if sample is None else (sample.num_cached, len(sample.ids))
-        prompt, microseconds = len(request.ids), (round(queue_s * 1e6), round((prefill_s or 0.0) * 1e6))
-        stay = Stay(request.session, request.key[-1], prompt, cached, sampled, *microseconds, request.flow)
-        self._stays.setdefault(times.slot, []).extend((times.began_s, stay, ended_s, None))
+        times = job.times
+        if self.on and times.began_s is not None:
+            marks = self._stays.get(times.slot)
+            if marks is None:
+                marks = self._stays[times.slot] = []
+            marks += (times.began_s, (job, sample, ended_s), ended_s, None)
 
     def pause(self) -> None:
         """Nothing is left to do."""
@@ -163,6 +148,11 @@ def _of_steps(steps: _Steps) -> tuple[str, Sequence[int], Mapping[str, Any]]:
     return steps.kind, (), args
 
 
-def _of_a_stay(stay: Stay) -> tuple[str, Sequence[int], Mapping[str, Any]]:
-    args = {name: value for name, value in stay._asdict().items() if name != "flow" and value is not None}
-    return "request", () if stay.flow is None else (stay.flow,), args
+def _of_a_stay(stay: tuple[Job, Sample | None, float]) -> tuple[str, Sequence[int], Mapping[str, Any]]:
+    job, sample, ended_s = stay
+    request, (queue_s, prefill_s, _) = job.request, job.times.spent(ended_s)
+    args: dict[str, Any] = {"item": request.session, "turn": request.key[-1], "prompt": len(request.ids)}
+    args |= {"queue_us": round(queue_s * 1e6), "prefill_us": round((prefill_s or 0.0) * 1e6)}
+    if sample is not None:
+        args |= {"cached": sample.num_cached, "sampled": len(sample.ids)}
+    return "request", () if request.flow is None else (request.flow,), args

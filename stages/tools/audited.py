@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 
+import flow
 from stages.cancellation import cancel_requested
 from stages.exits import exits_as_errors
 from stages.records import BadCall, Task, ToolCall
@@ -49,7 +50,7 @@ class AuditedCalls:
         uses = Uses(self.secrets)
         outcome, started = "cancelled", anyio.current_time()
         key = f"{tool_context().key}/{turn}.{index}"
-        with uses_into(uses), tool_context().span(tool.name, call=call.id), tool_context_with(key=key):
+        with uses_into(uses), flow.span(tool.name, call=call.id), tool_context_with(key=key):
             self._told(call, turn, "started", None, ())
             try:
                 answer = await _called(tool, call.arguments, (*self._key, turn, index))

@@ -7,7 +7,7 @@ Threads that a call runs in see it too.
 
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,11 +18,6 @@ from stages.tools.audit import inherited_audit
 
 @contextlib.asynccontextmanager
 async def _at_once(needs: Mapping[str, int]) -> AsyncGenerator[None]:
-    yield
-
-
-@contextlib.contextmanager
-def _unseen(name: str, **args: Any) -> Generator[None]:
     yield
 
 
@@ -66,7 +61,6 @@ class ToolContext:
 
     Attributes:
         permit: holds units of pools and draws starts of rates, by name, all at once.
-        span: a slice in the trace, by name, with details.
         count_tokens: tokens that a text takes in a tool's reply; ``None`` where no format of conversations is known.
         audit: takes one row for each call.
         attempt: executions of the episode before, after a cancel or a crash.
@@ -76,7 +70,6 @@ class ToolContext:
     """
 
     permit: Callable[[Mapping[str, int]], AbstractAsyncContextManager[None]] = _at_once
-    span: Callable[..., AbstractContextManager[None]] = _unseen
     count_tokens: Callable[[str], int] | None = None
     audit: Callable[[Mapping[str, Any]], None] = inherited_audit
     attempt: int = 0

@@ -16,7 +16,7 @@ from typing import Any
 
 import anyio
 
-from stages.tools.context import tool_context
+import flow
 from stages.tools.credentials import Credentials
 from stages.tools.sandbox import LAUNCHER
 from stages.tools.tool import BrokenToolError
@@ -120,7 +120,7 @@ class McpSession:
         """
         self.check_credentials()  # by each episode, whose errors are blanked of what it has used, also where another one opens
         try:
-            with tool_context().span("network", kind="MCP"):
+            with flow.span("network", kind="MCP"):
                 async with asyncio.timeout(limit_s):
                     await self._settled.wait()
         except TimeoutError:
@@ -142,7 +142,7 @@ class McpSession:
         if self.over:
             raise self._gone()
         try:
-            with tool_context().span("network", kind="MCP"):
+            with flow.span("network", kind="MCP"):
                 return await self._client.call_tool(name, dict(arguments))
         except MCPError as error:
             if error.code == CONNECTION_CLOSED or self.over:

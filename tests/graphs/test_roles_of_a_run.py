@@ -68,7 +68,7 @@ def test_the_row_of_a_step_tells_no_memory_of_a_device_that_does_not_tell(rows: 
 
 
 def test_an_arrow_leads_from_each_turn_of_an_episode_to_the_slot_that_made_it(trace: Trace) -> None:
-    """So one can go from a task to its turns and back: the turn lies in the slice of the episode, which has the item's arrow."""
+    """So one can go from a task to its turns: the turn lies in the slice of the episode, which has the item's arrow."""
     slots = {number for number, track in trace.tracks.items() if track.name.startswith("slot ")}
     requests = {flow: each for each in trace.slices if each.track in slots for flow in each.flows}
     models = [each for each in trace.slices if each.name == "model"]

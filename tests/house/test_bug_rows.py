@@ -42,6 +42,22 @@ def test_every_reported_fault_of_going_on_with_a_run_has_a_test_of_flow_stages_o
     assert elsewhere & set(unnamed(RESUME_ROWS, ROOT / "flow" / "saving")) == set()
 
 
+TIME_ROWS = (104,)
+"""Of times that are measured, and carried to where they are read."""
+
+
+def test_every_reported_fault_of_times_has_a_test_of_a_run_that_names_it():
+    assert unnamed(TIME_ROWS, ROOT / "graphs") == []
+
+
+CLI_ROWS = (26, 81, 83, 105, 107)
+"""Of the command line and of settings."""
+
+
+def test_every_reported_fault_of_the_command_line_and_of_settings_has_a_test_of_graphs_that_names_it():
+    assert unnamed(CLI_ROWS, ROOT / "graphs") == []
+
+
 def test_every_reported_fault_of_the_scheduler_has_a_test_that_names_it():
     assert unnamed(FLOW_ROWS, ROOT) == []
 
@@ -60,6 +76,14 @@ def test_every_reported_fault_of_the_trainer_has_a_test_of_stages_that_names_it(
 
 def test_every_reported_fault_of_an_episode_has_a_test_that_names_it():
     assert unnamed(EPISODE_ROWS, ROOT / "stages") == []
+
+
+TRACING_ROWS = (40, 43, 101, 102, 103, 104)
+"""Of what a run says about itself."""
+
+
+def test_every_reported_fault_of_traces_and_figures_has_a_test_that_names_it():
+    assert unnamed(TRACING_ROWS, ROOT) == []
 
 
 def test_only_the_docstring_of_a_test_counts():

@@ -13,6 +13,7 @@ import pytest
 from flow import Context, Failed
 from flow._context import Desk
 from flow._core.item import Item
+from flow._spans import listen
 from stages.agents.custom import CustomAgent
 from stages.agents.guards import TimeLimits
 from stages.agents.sampling import SamplingConfig
@@ -122,12 +123,20 @@ def encode(text):
     return np.array(ids, np.int32)
 
 
-def context(spans=None):
+class Spans:
+    """A listener that keeps the names of spans, those of ``Context.span`` and of ``flow.span``."""
+
+    def __init__(self):
+        self.names = []
+
     @contextlib.contextmanager
-    def span(name, args, flows):
-        if spans is not None:
-            spans.append(name)
+    def span(self, name, args, flows=()):
+        self.names.append(name)
         yield
+
+
+def context(spans=None):
+    span = (Spans() if spans is None else spans).span
 
     def refuse(*_):
         raise LookupError
@@ -197,10 +206,15 @@ def test_waits_are_spans_and_times_are_kept():
         return "6"
 
     tool = FunctionTool(slow, name="calculator")
-    spans = []
+    spans = Spans()
     stage = episodes(ScriptedPolicy(CALL, ANSWER), env=lambda: Watched([tool]))
-    episode = asyncio.run(stage(TASK, context(spans)))
-    assert spans == ["setup", "reset", "model", "tool", "calculator", "model", "tool", "score", "close"]
+
+    async def play():
+        listen(spans)
+        return await stage(TASK, context(spans))
+
+    episode = asyncio.run(play())
+    assert spans.names == ["setup", "reset", "model", "tool", "calculator", "model", "tool", "score", "close"]
     assert 0.02 <= episode.turns[0].tool_s <= episode.seconds
     assert episode.turns[0].model_s >= 0
 

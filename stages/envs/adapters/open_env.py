@@ -14,13 +14,13 @@ from typing import Any
 
 import anyio
 
+import flow
 from stages.envs.adapters.key import seed_of
 from stages.envs.adapters.spoken import spoken
 from stages.envs.adapters.turns import InvalidActions
 from stages.envs.environment import Opening, Reply
 from stages.packages import optional_package
 from stages.records import Message, Status, Task
-from stages.tools.context import tool_context
 from stages.tools.tool import bounded
 
 MAX_FRAME_BYTES = 2**24
@@ -131,7 +131,7 @@ class OpenEnv:
         until = anyio.current_time() + self._room_s
         while True:
             try:
-                with tool_context().span("network", kind="connect"):
+                with flow.span("network", kind="connect"):
                     self._socket = await client.connect(self._url, max_size=MAX_FRAME_BYTES)
             except (OSError, ValueError) as error:
                 raise self._failed(f"{type(error).__name__}: {error}") from error
@@ -144,7 +144,7 @@ class OpenEnv:
     async def _ask(self, kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         closed = optional_package("websockets.exceptions", "openenv", "OpenEnv").ConnectionClosed
         # A server that refuses a session says why and closes, maybe before anything was sent; what it said can still be read.
-        with tool_context().span("network", kind=kind):
+        with flow.span("network", kind=kind):
             with contextlib.suppress(closed):
                 await self._socket.send(json.dumps({"type": kind, "data": fields}))
             try:

@@ -1,6 +1,7 @@
 """Real signals to a real process."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -74,11 +75,16 @@ from stages.envs.custom import CustomEnv
 from stages.envs.pool import EnvPool
 from stages.envs.process_env import ProcessEnv
 from stages.records import Task
+from stages.rollout.config import EngineConfig
 
 class Talking(CustomEnv):
+    child = None
+
     def reset(self, task, key):
-        for pid in (os.getpid(), subprocess.Popen(["sleep", "1000"]).pid):
-            pathlib.Path(f"child-{pid}").touch()
+        if self.child is None:
+            self.child = subprocess.Popen(["sleep", "1000"])
+            for pid in (os.getpid(), self.child.pid):
+                pathlib.Path(f"child-{pid}").touch()
         return task.prompt
 
     def step(self, message):
@@ -89,7 +95,8 @@ def make(task):
 
 def talk(config: OwnConfig):
     tasks = [Task(str(number), "talk") for number in range(8)]
-    return own_program("talk", config, tasks, EnvPool(lambda task: ProcessEnv(make), 2))
+    engine = EngineConfig(slots=8, context_length=128, prefill_rows=2, prefill_chunk=32)
+    return own_program("talk", config, tasks, EnvPool(lambda task: ProcessEnv(make), 2), engine=engine)
 """
 
 
@@ -189,9 +196,10 @@ def test_a_second_interrupt_ends_a_run_at_once_whatever_hangs_in_it(tmp_path: Pa
 def test_two_interrupts_while_an_engine_generates_leave_no_child_behind(tmp_path: Path) -> None:
     """S26: environments in processes of their own, each with a program that it started; the second one meets the shutdown."""
     (tmp_path / "talk.py").write_text(GENERATING)
-    command = [sys.executable, "-m", "graphs.cli", "run", "talk.py:talk", "--options.name", "it", "--rl.steps", "1000",
-               "--rl.sampling.max-turns", "1000"]  # fmt: skip
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    command = [sys.executable, "-m", "graphs.cli", "run", "talk.py:talk", "--options.name", "it", "--rl.steps", "9999",
+               "--rl.sampling.max-turns", "1000", "--rl.trainer.row-length", "128"]  # fmt: skip
+    hasty = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=hasty)
     STARTED.append(process)
     until = time.monotonic() + 50
     while len(children := list(tmp_path.glob("child-*"))) < 4 and time.monotonic() < until:
