@@ -32,6 +32,7 @@ from graphs.commands.init import start_folder
 from graphs.commands.replay import replay
 from graphs.commands.replay_batch import prepare_repeat
 from graphs.commands.run import SUSPENDED, executed, resume, run, unused
+from graphs.commands.trace import TraceOptions, prepare_trace
 from graphs.commands.trial import TryConfig, find_env, pick_task, try_env
 from graphs.commands.usage import lines_of
 from graphs.commands.view import report, view
@@ -66,6 +67,7 @@ USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a t
   headrace report RUN                               write RUN/report.html again: what the run did, as one page
   headrace view RUN [--port N]                      serve that page on this machine, fresh while the run goes on; RUN may be
                                                     the folder that all runs lie in
+  headrace trace RUN [--compare OTHER] [--json]     say what limited a run, from its trace, and what to try next
   headrace revoke RUN NAME                          take a credential back from a run's tools, at once
   headrace doctor [--json]                          look at devices, memory, packages and folders, and say what would stop a run
 
@@ -99,6 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "export": _export,
         "replay": _replay,
         "replay-batch": _repeat,
+        "trace": _trace,
         "revoke": _revoke,
         "report": report,
         "view": view,
@@ -233,6 +236,11 @@ def _repeat(arguments: list[str]) -> Work:
         raise ValueError(f"expected one bad step; got {' '.join(arguments)}; headrace replay-batch RUN/bad-steps/step-000012")
     repeat = prepare_repeat(Path(arguments[0]))
     return lambda: tell(repeat())
+
+
+def _trace(arguments: list[str]) -> Work:
+    path, *rest = arguments
+    return prepare_trace(Path(path), read_settings(TraceOptions, rest, f"headrace trace {path}"))
 
 
 def _revoke(arguments: list[str]) -> None:

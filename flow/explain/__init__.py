@@ -1,8 +1,8 @@
 """Says what a run waited for: of one that is under way from its counts (``limit``), of any from its trace (``explain``).
 
-It knows nodes, edges, pools, tickets and versions, and no word of what they are for. ``_pieces`` takes a trace apart, ``_links``
-ties who waited for whom, ``_path`` walks back from the end, ``_model`` and ``_replay`` do the same work again on paper, ``_told``
-counts, ``_explain`` puts the verdict together, whose schema is in ``_verdict``.
+It knows nodes, edges, pools, tickets and versions, and no word of what they are for. ``_pieces`` takes a trace apart,
+``_links`` ties who waited for whom, ``_path`` walks back from the end, ``_model`` and ``_replay`` do the same work again on
+paper, ``_told`` counts, ``_explain`` puts the verdict together, whose schema is in ``_verdict``.
 """
 
 from ._explain import explain

@@ -1,18 +1,22 @@
 """Says of a trace what bounded each graph in it, and by how much.
 
-The critical path tells where the time went; what widening something would bring is found by doing the same work once more on paper
-(``_replay``), since a path cannot tell what comes next once its longest part is shorter. What would bring the most is what bounded.
+The critical path tells where the time went; what widening something would bring is found by doing the same work once more on
+paper (``_replay``), since a path cannot tell what comes next once its longest part is shorter. What would bring the most is
+what bounded.
 """
 
+import gc
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 
 from ..trace import Trace
+from ._apart import Parts, apart
 from ._links import Links
 from ._model import Model
 from ._path import Paths, Stretch
-from ._pieces import Execution, Parts, Piece, parts_of
-from ._replay import Change, seconds_a_step
+from ._pieces import Execution, Piece
+from ._replay import Change, gain, seconds_a_step
 from ._told import asked, compiled, slow, stages, stragglers
 from ._verdict import GraphVerdict, Kind, Leg, Lever, Part, Verdict
 
@@ -31,29 +35,39 @@ def explain(trace: Trace, servers: Mapping[str, str] | None = None) -> Verdict:
         servers: name of the span during which an attempt waits for an answer, by the track of who gives it: of these it is told
             why they were idle.
     """
-    parts = parts_of(trace)
-    starts = [each.start_ns for each in trace.slices]
-    begin, end = min(starts, default=0), max((each.end_ns or each.start_ns for each in trace.slices), default=0)
-    graphs = tuple(_graph(execution, parts, begin, servers or {}) for execution in parts.executions if execution.pieces)
-    left_out = [i.args.get("events") for i in trace.instants if i.name == "left out of the trace"]
-    return Verdict(
-        (end - begin) / 1e9, len(starts), graphs, slow(parts), compiled(parts), max((n for n in left_out if isinstance(n, int)), default=0)
-    )  # fmt: skip
+    with _uncollected():
+        parts = apart(trace)
+        graphs = tuple(_graph(execution, parts, servers or {}) for execution in parts.executions if execution.pieces)
+        seconds = (parts.end - parts.start) / 1e9
+        return Verdict(seconds, parts.num_slices, graphs, slow(parts), compiled(parts), parts.left_out)
 
 
-def _graph(execution: Execution, parts: Parts, begin: int, servers: Mapping[str, str]) -> GraphVerdict:
+@contextmanager
+def _uncollected() -> Generator[None]:
+    """Without collection of garbage: of a million records none is any before the end, and to look at them costs a fifth."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _graph(execution: Execution, parts: Parts, servers: Mapping[str, str]) -> GraphVerdict:
     links = Links(execution, parts.versions)
     paths = Paths(execution, links)
     assert links.sink is not None, "there are pieces"
     whole = paths.walk(links.steps[-1], links.steps[-1].end, execution.start)
     total = max(1, links.steps[-1].end - execution.start)
-    path, idle = _parts(whole, total), _idle(execution, links, paths)
+    path = _parts(whole, total)
+    idle = _idle(execution, links, path)
     levers, experiments = _levers(execution, links, paths, path, sum(part.share for part in idle))
     number, way = _way(execution, links, paths) if links.steps[-1].call else (0, ())
     lengths = sorted(_lengths(execution, links.steps))
     return GraphVerdict(
         graph=execution.graph,
-        start=(execution.start - begin) / 1e9,
+        start=(execution.start - parts.start) / 1e9,
         seconds=execution.seconds,
         sink=links.sink,
         steps=len(links.steps),
@@ -71,6 +85,7 @@ def _graph(execution: Execution, parts: Parts, begin: int, servers: Mapping[str,
         asked=asked(execution, parts, servers),
         dropped=_counted(execution, "dropped", "reason"),
         retried=_counted(execution, "retried", "kind"),
+        overdue=_counted(execution, "overdue", "node"),
         stalls=tuple(str(i.args.get("why", i.args.get("report", ""))) for i in execution.instants if i.name == "stalled"),
     )
 
@@ -82,14 +97,22 @@ def _parts(way: Iterable[Stretch], total: int) -> tuple[Part, ...]:
     return tuple(Part(kind, name, ns / 1e9, ns / total) for (kind, name), ns in spent.most_common())
 
 
-def _idle(execution: Execution, links: Links, paths: Paths) -> tuple[Part, ...]:
-    """What the sink waited for in the end, as shares of the whole execution."""
-    way: list[Stretch] = []
+def _idle(execution: Execution, links: Links, path: Sequence[Part]) -> tuple[Part, ...]:
+    """What the sink waited for in the end, as shares of the whole execution.
+
+    While it waits the critical path runs elsewhere. Where it does over all is what counts: during a single wait the item may be
+    with a neighbour all the time, who is no slower than it has to be.
+    """
+    idle = 0
     for piece in execution.by_node[links.sink or ""]:
         free = execution.start if piece.before is None else piece.before.room
-        if piece.start > free:
-            way += paths.before(piece, free)
-    return _parts(way, max(1, execution.end - execution.start))
+        idle += max(0, piece.start - free)
+    elsewhere = [part for part in path if part.kind not in ("work", "commit", "compile") or part.name != links.sink]
+    away = sum(part.seconds for part in elsewhere)
+    if not idle or not away:
+        return ()
+    scale = idle / 1e9 / away
+    return tuple(Part(p.kind, p.name, p.seconds * scale, p.seconds * scale / execution.seconds) for p in elsewhere)
 
 
 def _lengths(execution: Execution, steps: Sequence[Piece]) -> list[int]:
@@ -136,7 +159,7 @@ def _levers(
     found: list[Lever] = []
 
     def add(kind: Kind, name: str, share: float, half: Change) -> None:
-        found.append(Lever(kind, name, share, _gain(base, model, half)))
+        found.append(Lever(kind, name, share, gain(model, base, half)))
 
     for part in path:
         if part.share < _LEAST:
@@ -154,9 +177,7 @@ def _levers(
     if model.tickets is not None and idle >= _LEAST:
         add("tickets", model.cell, idle, Change(steps_ahead=1))
     found.sort(key=lambda lever: -lever.gain)
-    experiments = {
-        lever.name: _gain(base, model, Change(workers={lever.name: 2.0})) for lever in found if lever.kind == "stage"
-    }
+    experiments = {lever.name: gain(model, base, Change(workers={lever.name: 2.0})) for lever in found if lever.kind == "stage"}
     return [_with_most(found[0], base, model), *found[1:]] if found else [], experiments
 
 
@@ -166,11 +187,6 @@ def _waited_for(execution: Execution, path: Sequence[Part]) -> list[str]:
     waits = (wait for piece in execution.pieces if piece.node in on_path for wait in piece.blocked())
     named = [part.name for part in path if part.kind == "pool" and part.share >= _LEAST]
     return list(dict.fromkeys(pool for what in (*named, *(wait.what for wait in waits)) for pool in what.split(" and ")))
-
-
-def _gain(base: float, model: Model, change: Change) -> float:
-    seconds = seconds_a_step(model, change)
-    return max(0.0, base / seconds - 1) if seconds > 0 else 0.0
 
 
 _NOTHING, _BOUNDLESS, _FAR = 1e-6, 1e6, 1000
@@ -184,7 +200,7 @@ def _with_most(lever: Lever, base: float, model: Model) -> Lever:
         "pool": Change(pools={lever.name: _BOUNDLESS}),
         "tickets": Change(steps_ahead=_FAR),
     }.get(lever.kind, Change(times={lever.name: _NOTHING}))
-    return Lever(lever.kind, lever.name, lever.share, lever.gain, _gain(base, model, change))
+    return Lever(lever.kind, lever.name, lever.share, lever.gain, gain(model, base, change))
 
 
 def _in_stride(execution: Execution, links: Links) -> list[Piece]:

@@ -62,7 +62,11 @@ def _of_node(name: str, spent: Mapping[State, float]) -> Limit:
 
 def _spent(then: NodeSummary | None, now: NodeSummary) -> dict[State, float]:
     """Share of worker time by state between two looks; empty where none was spent."""
-    before = {} if then is None else {state: share * then.seconds for state, share in then.shares.items()}
-    seconds = {state: max(0.0, share * now.seconds - before.get(state, 0.0)) for state, share in now.shares.items()}
+    before: dict[State, float] = {}
+    if then is not None:
+        before = {state: share * then.seconds for state, share in then.shares.items()}
+    seconds: dict[State, float] = {
+        state: max(0.0, share * now.seconds - before.get(state, 0.0)) for state, share in now.shares.items()
+    }
     total = sum(seconds.values())
-    return {state: each / total for state, each in seconds.items()} if total > 0 else {}
+    return dict[State, float]() if total <= 0 else {state: each / total for state, each in seconds.items()}

@@ -35,12 +35,20 @@ class Links:
         return finished or pieces
 
     def started(self, node: str, after: int, at: int) -> Piece | None:
-        """The piece of a node that began last, after a time and until another; or just after that, as clocks are read."""
-        starts = self._starts.get(node, [])
-        place = bisect_right(starts, at)
-        if place and starts[place - 1] > after:
-            return self._execution.by_node[node][place - 1]
-        return self._execution.by_node[node][place] if place < len(starts) and starts[place] <= at + SLACK_NS else None
+        """The piece of a node that began at a time: the first of those that did so together, as those behind it follow from it.
+
+        Args:
+            node: its name.
+            after: it began later than this.
+            at: the time; where nothing began then, the last before it counts, or the next just behind it, as clocks are read.
+        """
+        starts, pieces = self._starts.get(node, []), self._execution.by_node.get(node, [])
+        first, behind = bisect_right(starts, max(after, at - SLACK_NS)), bisect_right(starts, at)
+        if first < behind:
+            return pieces[first]
+        if behind and starts[behind - 1] > after:
+            return pieces[behind - 1]
+        return pieces[behind] if behind < len(starts) and starts[behind] <= at + SLACK_NS else None
 
     def returned(self, at: int) -> Piece | None:
         """What gave a ticket back last, at a time or before: a load, or a piece behind which nothing came."""

@@ -64,8 +64,10 @@ class Model:
         step_size: things a step takes.
         lanes: workers of each node.
         units: units of each pool, as far as they were ever held at once.
+        inside: share of each node in the work of all that take permits of a pool in the middle of it, by pool.
+        held: share of the units of each of these that was held.
         tickets: groups that may be under way; ``None`` where nobody waited for a ticket.
-        held: births that are under way at the beginning.
+        open_births: births that are under way at the beginning.
         ordered: whether the sink took groups in the order of birth only.
     """
 
@@ -85,13 +87,15 @@ class Model:
         holders = _holders(execution)
         self.units = {pool: _most_at_once(p for p in pieces if pool in holders.get(p.node, ())) for pool in _pools(holders)}
         self.tasks = _tasks(work, paths, holders, self.sink)
+        self.inside = _inside(self.tasks)
+        self.held = {pool: share for pool, share in execution.held.items() if pool in self.inside}
         opened = {task.birth for task in self.tasks if task.opens}
         downstream = _behind_openers(execution.nodes, self.tasks)
         inside = [piece for piece in work if piece.node in downstream and piece.birth is not None]
-        self.held = {piece.birth for piece in inside if piece.birth not in opened} if opened else set[int | None]()
+        self.open_births = {piece.birth for piece in inside if piece.birth not in opened} if opened else set[int | None]()
         trained = {piece.birth for piece in adds}
         last = {piece.birth: number for number, piece in enumerate(work) if piece.node in downstream}
-        for birth in (opened | self.held) - trained:
+        for birth in (opened | self.open_births) - trained:
             if birth in last:
                 self.tasks[last[birth]].returns = True
         self.tickets = None
@@ -109,7 +113,7 @@ class Model:
             while done < len(ends) and ends[done].start <= load.start:
                 events.append((load.end, -self.step_size))
                 done += 1
-        out = most = len(self.held)
+        out = most = len(self.open_births)
         for _, change in sorted(events):
             out += change
             most = max(most, out)
@@ -162,6 +166,18 @@ def _holders(execution: Execution) -> dict[str, tuple[str, ...]]:
             if wait.kind == "pool":
                 found.setdefault(piece.node, {}).update(dict.fromkeys(wait.what.split(" and ")))
     return {node: tuple(pools) for node, pools in found.items()}
+
+
+def _inside(tasks: Sequence[Task]) -> dict[str, dict[str, float]]:
+    users: dict[str, set[str]] = {}
+    for task in tasks:
+        for pool in task.waits_ns:
+            users.setdefault(pool, set()).add(task.node)
+    spent = Counter[str]()
+    for task in tasks:
+        spent[task.node] += task.own_ns
+    totals = {pool: max(1, sum(spent[node] for node in nodes)) for pool, nodes in users.items()}
+    return {pool: {node: spent[node] / totals[pool] for node in nodes} for pool, nodes in users.items()}
 
 
 def _pools(holders: Mapping[str, tuple[str, ...]]) -> list[str]:

@@ -1,9 +1,9 @@
 """The critical path: from the end of a step back through whatever it waited for, until the beginning.
 
-At any moment the walk is at one piece of work, or between two. Work on the path is what, had it been quicker, would have let the
-step end sooner. From the beginning of a piece it goes on to what let it begin: the piece that made what it took, where the worker
-waited for that; the worker's own piece before, where it was busy; what gave a ticket back; or the piece that made room. So all of
-the time between two moments is told apart, once each.
+At any moment the walk is at one piece of work, or between two. Work on the path is what, had it been quicker, would have let
+the step end sooner. From the beginning of a piece it goes on to what let it begin: the piece that made what it took, where the
+worker waited for that; the worker's own piece before, where it was busy; what gave a ticket back; or the piece that made room.
+So all of the time between two moments is told apart, once each.
 """
 
 from collections.abc import Iterable
@@ -17,8 +17,9 @@ class Stretch(NamedTuple):
     """A part of the way.
 
     Attributes:
-        kind: ``work``, ``commit`` at the end of a step, ``compile``, ``load``, ``sync wait``, ``pool``, ``room``; ``hand-over``, the time between two pieces that
-            nothing explains, as that of a busy event loop; ``start``, before anything.
+        kind: ``work``, ``commit`` at the end of a step, ``compile``, ``load``, ``sync wait``, ``pool``, ``room``;
+            ``hand-over``, the time between two pieces that nothing explains, as that of a busy event loop; ``start``, before
+            anything.
         name: of the node, pool or cell.
         ns: its length.
         piece: the piece it lies in or before; ``None`` before anything.
@@ -52,11 +53,6 @@ class Paths:
         """
         return _Walk(self, until).go(piece, at)
 
-    def before(self, piece: Piece, until: int) -> list[Stretch]:
-        """The same of the time before a piece began."""
-        walk = _Walk(self, until)
-        return walk.go(*walk.enter(piece, piece.start))
-
     def taker(self, piece: Piece, at: int) -> Piece | None:
         """Who took something when a piece found room; ``None`` where it cannot be told."""
         taker = self._links.started(piece.room_of.partition("->")[2], piece.end, at)
@@ -81,6 +77,8 @@ class Paths:
         """What was not work in a part of a piece."""
         if piece.is_load:
             yield "sync wait", piece.node, overlap(self._syncs.get(piece.node, ()), start, at)
+            return
+        if not (piece.pools or piece.compiled or self._compiled):
             return
         for wait in piece.pools:
             yield "pool", wait.what, overlap([(wait.start, wait.end)], start, at)

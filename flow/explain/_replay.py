@@ -1,8 +1,8 @@
 """The same work once more under other limits, on paper: what it would bring to widen one of them.
 
-A piece begins when what it takes is there, a worker of its node is free, units of its pools are, a group has a ticket, and the sink
-may take it. Edges have no bound here, and the sink takes the oldest of what may be taken. Both hold with a change and without, and
-only the two are compared.
+A piece begins when what it takes is there, a worker of its node is free, units of its pools are, a group has a ticket, and the
+sink may take it. Edges have no bound here, and the sink takes the oldest of what may be taken. Both hold with a change and
+without, and only the two are compared.
 """
 
 import heapq
@@ -46,6 +46,24 @@ def seconds_a_step(model: Model, change: Change | None = None) -> float:
     return replay.ended / 1e9 / max(1, replay.steps)
 
 
+def gain(model: Model, base: float, change: Change) -> float:
+    """Throughput that a change brings: 0.5 is half as much again.
+
+    Args:
+        model: what there is to do.
+        base: ``seconds_a_step`` without a change.
+        change: what is otherwise.
+    """
+    seconds = seconds_a_step(model, change)
+    if seconds <= 0 or base <= 0:
+        return 0.0
+    # Of a pool whose units are taken in the middle of work the trace does not say how long each was held, but how much of it
+    # was in use: no change can bring more than all of it.
+    full = [held * _use(change, model.inside[pool]) / change.pools.get(pool, 1.0) for pool, held in model.held.items()]
+    most = min((1 / share - 1 for share in full if share > 0), default=float("inf"))
+    return max(0.0, min(base / seconds - 1, most))
+
+
 class _Replay:
     """One time through.
 
@@ -61,10 +79,11 @@ class _Replay:
         self._lanes = {node: max(1, round(count * change.workers.get(node, 1.0))) for node, count in model.lanes.items()}
         self._units = {pool: max(1, round(units * change.pools.get(pool, 1.0))) for pool, units in model.units.items()}
         tickets = None if model.tickets is None else model.tickets + change.steps_ahead * model.step_size
-        self._free = None if tickets is None else tickets - len(model.held)
+        self._free = None if tickets is None else tickets - len(model.open_births)
         self._lag = 0 if tickets is None else max(0, tickets // model.step_size - 1)
         self._ordered = model.ordered and not change.steps_ahead
-        self._open: dict[int | None, int | None] = dict.fromkeys(model.held)  # version of each group, by birth
+        self._open: dict[int | None, int | None] = dict.fromkeys(model.open_births)  # version of each group, by birth
+        self._crowd = {pool: _crowd(change, pool, users) for pool, users in model.inside.items()}
         self._events: list[tuple[int, int, int, int]] = []  # time, order, what, task
         self._now = self._order = self._taken = self._in_force = self._published = self._loads = 0
         self._loading: int | None = None  # step whose version is being loaded
@@ -187,9 +206,8 @@ class _Replay:
             self._open.pop(task.birth, None)
 
     def _lasts(self, node: str, own_ns: int, compile_ns: int, waits_ns: Mapping[str, int]) -> int:
-        factor, pools = self._change.times.get(node, 1.0), self._change.pools
-        waits = sum(0 if pools.get(pool, 1.0) > 1.0 else ns for pool, ns in waits_ns.items())
-        return int((own_ns + waits) * factor + compile_ns * self._change.compiling)
+        waits = sum(ns * self._crowd[pool] for pool, ns in waits_ns.items())
+        return int(own_ns * self._change.times.get(node, 1.0) + waits + compile_ns * self._change.compiling)
 
     def _choose(self, queue: "deque[int]") -> int | None:
         """Place of what the sink takes next; ``None`` where it has to wait. The engine's rule, see ``Admission.choose``."""
@@ -219,3 +237,21 @@ class _Replay:
             if short == 1:
                 latest = min(latest, later)
         return latest
+
+
+def _crowd(change: Change, pool: str, users: Mapping[str, float]) -> float:
+    """Factor of the waits for a permit inside work, about: with more units there are none; with less use they are far shorter.
+
+    Args:
+        change: what is otherwise.
+        pool: of which they are.
+        users: share of each node in the work of those that take permits of the pool.
+    """
+    if change.pools.get(pool, 1.0) > 1.0:
+        return 0.0
+    return _use(change, users) ** 3
+
+
+def _use(change: Change, users: Mapping[str, float]) -> float:
+    """Use of a pool, as a factor of what it was."""
+    return sum(share * change.times.get(node, 1.0) for node, share in users.items())

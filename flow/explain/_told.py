@@ -1,31 +1,34 @@
-"""What a trace tells by counting: shares of time, groups that waited, slow work, compilations. No causes; those are on the path."""
+"""What a trace tells by counting: shares of time, groups that waited, slow work, compilations. Causes are on the path."""
 
-from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from ._pieces import COMPILE, WAITS, Execution, Parts, Piece, Span
+from ._apart import COMPILE, WAITS, Parts
+from ._named import Named
+from ._pieces import Execution
 from ._verdict import Asked, Compiled, Slow, Stage, Stragglers
 
-_MOST_VALUES = 64
-"""Values of an argument up to which slices are told apart by it: one with more of them names items."""
-_IDENTITIES = {"item", "call", "id", "session", "for"}
-"""Arguments that name one thing each."""
+_STATES = ("work", "input", "ticket", "pool", "room")
 _LATE = 0.25
 _WORST = 5
 
 
 def stages(execution: Execution) -> tuple[Stage, ...]:
     """Shares of time of every node."""
-    spent: dict[str, Counter[str]] = {node: Counter() for node in execution.nodes}
+    spent: dict[str, dict[str, int]] = {node: dict.fromkeys(_STATES, 0) for node in execution.nodes}
     pools: dict[str, Counter[str]] = {node: Counter() for node in execution.nodes}
-    for piece in execution.pieces:
-        inside = sum(wait.end - wait.start for wait in piece.pools)
-        spent[piece.node] += Counter({"work": max(0, piece.end - piece.start - inside), "pool": inside})
-        for wait in piece.waits:
-            spent[piece.node][wait.kind] += wait.end - wait.start
-        for wait in piece.blocked():
-            pools[piece.node][wait.what] += wait.end - wait.start
+    for node, pieces in execution.by_node.items():
+        times = spent[node]
+        for piece in pieces:
+            times["work"] += piece.end - piece.start
+            for wait in piece.waits:
+                times[wait.kind] += wait.end - wait.start
+                if wait.kind == "pool":
+                    pools[node][wait.what] += wait.end - wait.start
+            for wait in piece.pools:
+                times["work"] -= wait.end - wait.start
+                times["pool"] += wait.end - wait.start
+                pools[node][wait.what] += wait.end - wait.start
     for node, waits in zip(execution.lanes, execution.tails, strict=True):
         for wait in waits:
             spent[node][wait.kind] += wait.end - wait.start
@@ -35,7 +38,7 @@ def stages(execution: Execution) -> tuple[Stage, ...]:
 
 def _stage(execution: Execution, node: str, workers: int, spent: Mapping[str, int], pools: Mapping[str, int]) -> Stage:
     attempts, total = len(execution.by_node.get(node, ())), max(1, sum(spent.values()))
-    share = {kind: spent.get(kind, 0) / total for kind in ("work", "input", "ticket", "pool", "room")}
+    share = {kind: spent[kind] / total for kind in _STATES}
     by_pool = {pool: ns / total for pool, ns in pools.items()}
     return Stage(node, workers, attempts, attempts / max(execution.seconds, 1e-9), **share, pools=by_pool)
 
@@ -63,47 +66,32 @@ def stragglers(execution: Execution) -> Stragglers | None:
 
 def slow(parts: Parts) -> tuple[Slow, ...]:
     """Work by name, and by those arguments that tell few kinds apart."""
-    times: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
-    values: defaultdict[tuple[str, str, str], dict[str, list[int]] | None] = defaultdict(dict[str, list[int]])
+    attempts: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for execution in parts.executions:
         for piece in execution.pieces:
-            times[piece.node, piece.node, piece.call].append(piece.end - piece.start)
-    for span in _all(parts):
-        if span.name in WAITS:
-            continue
-        length = span.end - span.start
-        times[span.where, span.name, ""].append(length)
-        for key, value in span.args.items():
-            if isinstance(value, str) and key not in _IDENTITIES:
-                _add_value(values, (span.where, span.name, key), value, length)
-    for (where, name, key), found in values.items():
-        if found is not None and len(found) > 1:
-            for value, lengths in found.items():
-                times[where, name, f"{key}={value}"] = lengths
-    rows = [_slow(where, name, detail, sorted(lengths)) for (where, name, detail), lengths in times.items()]
+            attempts[piece.node, piece.call].append(piece.end - piece.start)
+    rows = [_slow(node, node, call, lengths) for (node, call), lengths in attempts.items()]
+    for named in _all(parts):
+        if named.name not in WAITS:
+            rows.append(_slow(named.where, named.name, "", _lengths(named)))
+            for key, values in named.lengths_by.items():
+                if values is not None and len(values) > 1:
+                    rows += [_slow(named.where, named.name, f"{key}={value}", each) for value, each in values.items()]
     return tuple(sorted(rows, key=lambda row: -row.seconds))
 
 
-def _all(parts: Parts) -> Iterable[Span]:
-    """Every span once: what a node's own track of a role shows lies in its workers' rows too."""
-    inside = {(span.where, span.name) for span in parts.spans}
-    yield from parts.spans
-    for spans in parts.roles.values():
-        yield from (span for span in spans if (span.where, span.name) not in inside)
+def _all(parts: Parts) -> Iterable[Named]:
+    """Everything once: what a node's own role shows lies in the rows of its workers too."""
+    yield from parts.inside.values()
+    yield from (named for key, named in parts.roles.items() if key not in parts.inside)
 
 
-def _add_value(
-    values: "defaultdict[tuple[str, str, str], dict[str, list[int]] | None]", key: tuple[str, str, str], value: str, length: int
-) -> None:
-    found = values[key]
-    if found is None:
-        return
-    found.setdefault(value, []).append(length)
-    if len(found) > _MOST_VALUES:
-        values[key] = None
+def _lengths(named: Named) -> list[int]:
+    return [end - start for start, end in zip(named.starts, named.ends, strict=True)]
 
 
-def _slow(where: str, name: str, detail: str, lengths: Sequence[int]) -> Slow:
+def _slow(where: str, name: str, detail: str, lengths: list[int]) -> Slow:
+    lengths = sorted(lengths)
     last = len(lengths) - 1
     p50, p90, p99 = (lengths[min(last, int(share * len(lengths)))] / 1e9 for share in (0.5, 0.9, 0.99))
     return Slow(where, name, detail, len(lengths), sum(lengths) / 1e9, p50, p90, p99, lengths[-1] / 1e9)
@@ -111,14 +99,11 @@ def _slow(where: str, name: str, detail: str, lengths: Sequence[int]) -> Slow:
 
 def compiled(parts: Parts) -> tuple[Compiled, ...]:
     """Compilations, by where."""
-    found: defaultdict[str, list[Span]] = defaultdict(list)
-    for span in _all(parts):
-        if span.name == COMPILE:
-            insort(found[span.where], span, key=lambda each: each.start)
     rows: list[Compiled] = []
-    for where, spans in found.items():
-        seconds = [(span.end - span.start) / 1e9 for span in spans]
-        rows.append(Compiled(where, len(spans), sum(seconds), len(spans) - 1, sum(seconds[1:])))
+    for named in _all(parts):
+        if named.name == COMPILE:
+            seconds = [length / 1e9 for length in _lengths(named)]
+            rows.append(Compiled(named.where, len(seconds), sum(seconds), len(seconds) - 1, sum(seconds[1:])))
     return tuple(sorted(rows, key=lambda row: -row.seconds))
 
 
@@ -128,45 +113,52 @@ def asked(execution: Execution, parts: Parts, servers: Mapping[str, str]) -> tup
     Args:
         execution: in which.
         parts: of the trace.
-        servers: name of the span during which somebody waits for an answer, by the track of who gives it.
+        servers: name of the slice during which somebody waits for an answer, by the track of who gives it.
     """
     found: list[Asked] = []
     for role, request in servers.items():
-        spans = [span for span in parts.roles.get(role, ()) if execution.start <= span.start <= execution.end]
-        requests = [span for span in parts.spans if span.name == request and execution.start <= span.start <= execution.end]
-        if spans and requests:
-            askers = {span.where for span in requests}
-            attempts = [piece for piece in execution.pieces if piece.node in askers]
-            found.append(_asked(execution, role, spans, requests, attempts))
+        requests = [named for (_, name), named in parts.inside.items() if name == request]
+        asking = [pair for named in requests for pair in _during(named, execution)]
+        work = {name: list(_during(named, execution)) for name, named in parts.outermost.get(role, {}).items()}
+        if asking and any(work.values()):
+            askers = {named.where for named in requests}
+            attempts = [(piece.start, piece.end) for piece in execution.pieces if piece.node in askers]
+            found.append(_asked(execution, role, work, asking, attempts))
     return tuple(found)
 
 
-def _asked(
-    execution: Execution, role: str, spans: Sequence[Span], requests: Sequence[Span], attempts: Sequence[Piece]
-) -> Asked:
+def _during(named: Named, execution: Execution) -> Iterable[tuple[int, int]]:
+    """Slices that began in an execution."""
+    begin, end = execution.start, execution.end
+    return ((start, stop) for start, stop in zip(named.starts, named.ends, strict=True) if begin <= start <= end)
+
+
+Pairs = Sequence[tuple[int, int]]
+
+
+def _asked(execution: Execution, role: str, work: Mapping[str, Pairs], asking: Pairs, attempts: Pairs) -> Asked:
     total = max(1, execution.end - execution.start)
-    busy = Counter[str]()
-    for span in spans:
-        busy[span.name] += min(span.end, execution.end) - span.start
+    busy = {name: sum(min(end, execution.end) - start for start, end in pairs) / total for name, pairs in work.items()}
+    loading = [(each.start, each.end) for each in (*execution.loads, *execution.syncs)]
+    working = [pair for pairs in work.values() for pair in pairs]
     idle = Counter[str]()
-    for state, ns in _sweep([spans, requests, [*execution.loads, *execution.syncs], attempts], execution.start, execution.end):
-        works, asks, loads, tries = state
+    for (works, asks, loads, tries), ns in _sweep([working, asking, loading, attempts], execution.start, execution.end):
         if not works:
             idle["asked" if asks else "loading" if loads else "elsewhere" if tries else "nothing"] += ns
     shares = {kind: idle[kind] / total for kind in ("asked", "loading", "elsewhere", "nothing")}
-    return Asked(role, {name: ns / total for name, ns in busy.items()}, **shares)
+    return Asked(role, {name: share for name, share in busy.items() if share}, **shares)
 
 
-def _sweep(kinds: Sequence[Sequence[Span | Piece]], start: int, end: int) -> Iterable[tuple[tuple[bool, ...], int]]:
+def _sweep(kinds: Sequence[Pairs], start: int, end: int) -> Iterable[tuple[list[bool], int]]:
     """Stretches of time by which kinds of intervals were open."""
-    events = [(max(each.start, start), kind, 1) for kind, group in enumerate(kinds) for each in group]
-    events += [(min(each.end, end), kind, -1) for kind, group in enumerate(kinds) for each in group]
+    events = [(max(begin, start), kind, 1) for kind, pairs in enumerate(kinds) for begin, _ in pairs]
+    events += [(min(stop, end), kind, -1) for kind, pairs in enumerate(kinds) for _, stop in pairs]
     events.sort()
     counts, at = [0] * len(kinds), start
     for when, kind, change in events:
         if when > at:
-            yield tuple(count > 0 for count in counts), when - at
+            yield [count > 0 for count in counts], when - at
             at = when
         counts[kind] += change
     if end > at:
-        yield tuple(count > 0 for count in counts), end - at
+        yield [count > 0 for count in counts], end - at

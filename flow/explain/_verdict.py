@@ -5,8 +5,8 @@ from typing import Literal
 import msgspec
 
 Kind = Literal["stage", "source", "sink", "pool", "tickets", "load", "compile"]
-"""What can bound a graph: a node, by the time it takes; units of a pool; tickets, by how many steps may be under way; the load of a
-cell; compiling."""
+"""What can bound a graph: a node, by the time it takes; units of a pool; tickets, by how many steps may be under way; the load
+of a cell; compiling."""
 
 
 class Lever(msgspec.Struct, frozen=True):
@@ -31,8 +31,8 @@ class Part(msgspec.Struct, frozen=True):
     """A part of some time, by what it went to.
 
     Attributes:
-        kind: ``work`` of a node, its ``commit`` of a step, ``compile`` in it, ``load`` of a cell, ``sync wait`` of a load, wait for a ``pool``, for ``room``,
-            ``hand-over`` before a node, which nothing explains, ``start``, before anything.
+        kind: ``work`` of a node, its ``commit`` of a step, ``compile`` in it, ``load`` of a cell, ``sync wait`` of a load, wait
+            for a ``pool``, for ``room``, ``hand-over`` before a node, which nothing explains, ``start``, before anything.
         name: of the node, pool or cell.
         seconds: its length.
         share: of the whole.
@@ -195,6 +195,7 @@ class GraphVerdict(msgspec.Struct, frozen=True):
         asked: those that serve others.
         dropped: counts by reason.
         retried: counts by kind of error.
+        overdue: attempts past their deadline by node.
         stalls: what the stall watch said.
     """
 
@@ -217,6 +218,7 @@ class GraphVerdict(msgspec.Struct, frozen=True):
     asked: tuple[Asked, ...]
     dropped: dict[str, int]
     retried: dict[str, int]
+    overdue: dict[str, int]
     stalls: tuple[str, ...]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphs.report.axes import short
-from graphs.report.record import Row, RunRecord, Transcript, number
+from graphs.report.record import FAILED, Row, RunRecord, Transcript, number
 from graphs.runs.token_text import OBSERVATION, SAMPLED, TEMPLATE
 
 MOST_SHOWN = 16
@@ -59,14 +59,16 @@ class Shown:
         facts: how it ended and what it was worth, in few words each.
         turns: what was said.
         left_out: tokens that are not shown.
-        error: one line; empty for none.
+        why: why it ended as it did, in a line; empty where nothing is to be said.
+        failed: whether it says nothing about the policy.
     """
 
     title: str
     facts: Sequence[str]
     turns: Sequence[Turn]
     left_out: int = 0
-    error: str = ""
+    why: str = ""
+    failed: bool = False
 
 
 def shown(record: RunRecord) -> list[Shown]:
@@ -88,7 +90,13 @@ def of_transcript(one: Transcript) -> Shown:
         calls = [_call(call) for call in message.get("calls") or () if isinstance(call, dict)]
         text = "\n".join([*([str(message["content"])] if message.get("content") else []), *calls])
         turns.append(Turn(said, [Piece(text, NAMES[SAMPLED] if said else NAMES[OBSERVATION])]))
-    return Shown(_title(one.phase, None, one.task, one.birth, one.member, one.retry), facts, turns, error=one.error or "")
+    return Shown(
+        _title(one.phase, None, one.task, one.birth, one.member, one.retry),
+        facts,
+        turns,
+        why=one.error or "",
+        failed=one.status in FAILED,
+    )
 
 
 def _of_sample(row: Row, most: int) -> Shown:
@@ -108,7 +116,9 @@ def _of_sample(row: Row, most: int) -> Shown:
         f"{kinds.count(SAMPLED)} sampled tokens",
     ]
     which = (row.get("phase"), row.get("step"), row.get("task"), row.get("birth"), row.get("member"), row.get("retry"))
-    return Shown(_title(*which), facts, turns, max(len(texts) - most, 0), str(row.get("error") or ""))
+    return Shown(
+        _title(*which), facts, turns, max(len(texts) - most, 0), str(row.get("error") or ""), row.get("status") in FAILED
+    )
 
 
 def _piece(text: str, kind: str, numbers: Sequence[object]) -> Piece:

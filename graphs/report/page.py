@@ -19,7 +19,7 @@ from graphs.report.axes import percent
 from graphs.report.episodes import Shown
 from graphs.report.plots import drawn
 from graphs.report.record import MOST_KINDS, ErrorKind, RunRecord, number, read_object, read_record, read_rows
-from graphs.report.verdict import verdict_of
+from graphs.report.verdict import Told, verdict_of
 from graphs.runs.folder import ATTEMPTS, SUMMARY
 
 REPORT = "report.html"
@@ -57,12 +57,12 @@ def page(title: str, inside: str, *, refresh_s: float = 0.0) -> str:
     )
 
 
-def body(record: RunRecord, verdict: str = "", *, listed: bool = False) -> str:
+def body(record: RunRecord, verdict: Told | None = None, *, listed: bool = False) -> str:
     """What the page of a run holds.
 
     Args:
         record: of the run.
-        verdict: what bounded it, in words; empty where that is not known.
+        verdict: what bounded it; ``None`` where that is not known.
         listed: whether there is a list of runs one level up.
     """
     early = [(f"before-{name.replace(' ', '-')}", f"Before: {name}", plots) for name, plots in figures.before(record)]

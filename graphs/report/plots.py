@@ -68,7 +68,7 @@ class Drawn:
     Attributes:
         title: of the plot.
         meaning: one line.
-        legend: label, number of the colour, and look of each series: a line, ``dashed``, or a ``block``.
+        legend: label, number of the colour, and look of each series: a line, ``dashed``, ``dotted``, or a ``block``.
         svg: the picture.
         notes: said below it.
     """
@@ -100,8 +100,7 @@ def drawn(plot: Plot) -> Drawn:
     if width > 1:
         band = "" if plot.kind == "stack" else ", the band their least and most"
         notes.append(f"each point is the mean of {width} {plot.x_unit}s{band}")
-    looks = ["block" if plot.kind == "stack" else "dashed" if at else "" for at in range(len(series))]
-    legend = [(one.label, color, look) for one, color, look in zip(series, colors, looks, strict=True)]
+    legend = [(one.label, color, _look(plot, at)) for at, (one, color) in enumerate(zip(series, colors, strict=True))]
     return Drawn(plot.title, plot.meaning, legend, svg, notes)
 
 
@@ -154,8 +153,10 @@ def _lines(plot: Plot, xs: Sequence[float], series: Sequence[Series], colors: Se
         if one.low and not whiskers:
             parts += [_area(edge, f"band c{color}") for edge in _between(xs, one.low, one.high, across, up)]
         points = _places(xs, one.values, across, up)
-        path = " ".join(_path(run) for run in _runs(points))
-        parts.append(Markup('<path class="line c{}{}" d="{}"/>').format(color, " dashed" if at else "", path))
+        runs = _runs(points)
+        path = " ".join(_path(run) for run in runs if len(run) > 1)
+        parts.append(Markup('<path class="line c{} {}" d="{}"/>').format(color, _look(plot, at), path))
+        parts += [_dot(*run[0], color) for run in runs if len(run) == 1 and not whiskers]
         if one.low and whiskers:
             parts.append(_whiskers(xs, one, color, across, up))
     return Markup("").join(parts)
@@ -166,9 +167,7 @@ def _whiskers(xs: Sequence[float], one: Series, color: int, across: Axis, up: Ax
     for x, value, low, high in zip(xs, one.values, one.low, one.high, strict=True):
         if value is None:
             continue
-        found += Markup('<circle class="dot c{}" cx="{}" cy="{}" r="3.5"/>').format(
-            color, _r(across(x) or 0), _r(up(value) or 0)
-        )
+        found += _dot(across(x) or 0, up(value) or 0, color)
         if low is not None and high is not None:
             found += Markup('<path class="line c{}" d="M{x} {}V{}"/>').format(
                 color, _r(up(low) or 0), _r(up(high) or 0), x=_r(across(x) or 0)
@@ -236,10 +235,16 @@ def _runs(points: Sequence[Point | None]) -> list[list[Point]]:
     ]
 
 
+def _look(plot: Plot, at: int) -> str:
+    """What tells a series from others beside its colour."""
+    return "block" if plot.kind == "stack" else ("", "dashed", "dotted")[min(at, 2)]
+
+
+def _dot(x: float, y: float, color: int) -> Markup:
+    return Markup('<circle class="dot c{}" cx="{}" cy="{}" r="3"/>').format(color, _r(x), _r(y))
+
+
 def _path(points: Sequence[tuple[float, float]]) -> str:
-    """A line; of one point a dot, as round ends make it."""
-    if len(points) == 1:
-        return f"M{_r(points[0][0])} {_r(points[0][1])}h0"
     return "M" + "L".join(f"{_r(x)} {_r(y)}" for x, y in points)
 
 

@@ -32,7 +32,7 @@ _MOST_TRACE = 8_000
 """Characters of a traceback that are shown: the last ones say what it was."""
 _TO_SHOW = 4
 """Transcripts kept from the beginning, and from the end."""
-_FAILED = {status.value for status in Status if status.failed}
+FAILED = {status.value for status in Status if status.failed}
 
 
 class Transcript(msgspec.Struct, frozen=True):
@@ -206,7 +206,7 @@ def _read_episodes(file: Path) -> tuple[list[ErrorKind], list[Transcript]]:
     begin: list[Transcript] = []
     latest: deque[Transcript] = deque(maxlen=_TO_SHOW)
     for row in _read_lines(file, msgspec.json.Decoder(Transcript).decode):
-        if row.error is not None or row.status in _FAILED:
+        if row.status in FAILED:
             _count(kinds, row)
         elif row.status not in firsts:
             firsts[row.status] = row

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from graphs.report.page import body, list_of_runs, page
 from graphs.report.record import RunRecord, read_record, stamp
-from graphs.report.verdict import verdict_of
+from graphs.report.verdict import Told, verdict_of
 from graphs.runs.saved import is_run
 
 HOST = "127.0.0.1"
@@ -39,7 +39,7 @@ class ReportServer(ThreadingHTTPServer):
 
     def __init__(self, folder: Path, port: int) -> None:
         self.folder, self.single = folder.absolute(), is_run(folder)
-        self._verdicts: dict[Path, tuple[str, str]] = {}
+        self._verdicts: dict[Path, tuple[str, Told | None]] = {}
         if not self.single and not self.runs:
             raise LookupError(
                 f"expected the folder of a run, or one that runs lie in, got '{folder}', with no config.json of a run; give "
@@ -89,11 +89,11 @@ class ReportServer(ThreadingHTTPServer):
         record = read_record(run)
         return self._told(run.name, body(record, self._verdict(record, tag), listed=not self.single), tag, known, new)
 
-    def _verdict(self, record: RunRecord, tag: str) -> str:
+    def _verdict(self, record: RunRecord, tag: str) -> Told | None:
         """What bounded a run that has ended: read from its trace once, since that takes a while."""
         if not record.ended:
-            return ""
-        if self._verdicts.get(record.folder, ("", ""))[0] != tag:
+            return None
+        if self._verdicts.get(record.folder, ("", None))[0] != tag:
             self._verdicts[record.folder] = tag, verdict_of(record)
         return self._verdicts[record.folder][1]
 

@@ -260,12 +260,11 @@ def starts(record: RunRecord) -> list[tuple[int, str, str, Sequence[str]]]:
 
 
 def clock(seconds: float) -> str:
-    """A time for people."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+    """A time for people: 58.2 s, 12.5 min, 3.4 h."""
+    for bound, unit in ((3600.0 * 2, "h"), (120.0, "min")):
+        if seconds >= bound:
+            return f"{seconds / (3600 if unit == 'h' else 60):.1f} {unit}"
+    return f"{seconds:.1f} s"
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

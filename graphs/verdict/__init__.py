@@ -1,1 +1,1 @@
-"""What a trace says, in the words of reinforcement learning: ``advice``, what to try next; ``text``, for people; ``compared``."""
+"""A verdict in the words of reinforcement learning: ``advice``, what to try next; ``text``, for people; ``compared``."""

@@ -1,6 +1,7 @@
 """The next experiment to try: what to set otherwise, and the figure of the trace that says so. No promise, a place to start.
 
-What a change of a limit would bring is the verdict's own estimate. What stands behind a slow stage is told by the spans inside it.
+What a change of a limit would bring is the verdict's own estimate. What stands behind a slow stage is told by the spans inside
+it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,9 @@ from graphs.verdict.names import ENGINE_POOL, EPISODES
 _WORTH = 0.03
 """Throughput below which nothing is advised."""
 _MOST = 4
-_OPTIONS = {"rewards": "the judge's max_concurrency", "episodes": "--rl.max-concurrency"}
+_ROOMY = 0.7
+"""Share of the time that an engine is busy below which more requests may cost it nothing."""
+_OPTIONS = {"episodes": "--rl.max-concurrency"}
 
 
 class Advice(msgspec.Struct, frozen=True):
@@ -48,31 +51,50 @@ def advised(graph: GraphVerdict, verdict: Verdict) -> tuple[Advice, ...]:
 def _stage(lever: Lever, graph: GraphVerdict, verdict: Verdict) -> Sequence[Advice]:
     stage, more = _of(graph, lever.name), graph.experiments.get(lever.name, 0.0)
     on_path = f"{lever.share:.0%} of the critical path is {lever.name} at work"
-    if more >= max(_WORTH, lever.gain / 2):
-        what = f"more workers for {lever.name}, {stage.workers} -> {2 * stage.workers}"
+    helps = more >= max(_WORTH, lever.gain / 2)
+    inside = _inside_episodes(lever, graph, verdict, stage, more if helps else 0.0) if lever.name == EPISODES else ()
+    if inside:
+        return [*inside, *_long_episodes(graph)]
+    if helps:
         option = f" ({_OPTIONS[lever.name]})" if lever.name in _OPTIONS else ""
-        return [Advice(what + option, f"its workers are at work {stage.work:.0%} of the time; {on_path}", more)]
-    if lever.name != EPISODES:
-        return [Advice(f"a faster {lever.name}", f"{on_path}; more workers would not help, one takes too long", lever.gain)]
-    return [*_inside_episodes(lever, graph, verdict), *_long_episodes(lever, graph)]
+        what = f"more workers for {lever.name}, {stage.workers} -> {2 * stage.workers}{option}"
+        return [Advice(what, f"its workers are at work {stage.work:.0%} of the time; {on_path}", more)]
+    slower = Advice(f"a faster {lever.name}", f"{on_path}; more workers would not help, one takes too long", lever.gain)
+    return [slower, *(_long_episodes(graph) if lever.name == EPISODES else ())]
 
 
-def _inside_episodes(lever: Lever, graph: GraphVerdict, verdict: Verdict) -> Sequence[Advice]:
-    """What takes the time of an episode: the model's turns, or tools and environments."""
+def _inside_episodes(lever: Lever, graph: GraphVerdict, verdict: Verdict, stage: Stage, more: float) -> Sequence[Advice]:
+    """What takes the time of an episode, the model's turns or tools and environment; nothing where no slice tells.
+
+    Args:
+        lever: the episodes.
+        graph: the execution.
+        verdict: of the whole trace.
+        stage: the episodes.
+        more: what twice the workers would bring, if everything else kept its pace; 0 for next to nothing.
+    """
     spans = {row.name: row for row in verdict.slow if row.where == lever.name and not row.detail}
     model, tool = (spans[name].seconds if name in spans else 0.0 for name in ("model", "tool"))
     whole = spans[lever.name].seconds if lever.name in spans else 0.0
     if not whole or not model + tool:
         return []
+    at_once = f"{stage.workers} -> {2 * stage.workers} (--rl.max-concurrency"
     if tool > model:
-        return [
+        found = [
             Advice(_faster_tools(verdict), f"{tool / whole:.0%} of an episode's time is tools and the environment", lever.gain)
         ]
+        why = f"episodes mostly wait for tools, and their workers are taken {stage.work:.0%} of the time"
+        return [*found, Advice(f"more episodes at once, {at_once})", why, more)] if more else found
     engine = next(iter(graph.asked), None)
-    busy = 0.0 if engine is None else sum(engine.busy.values())
-    what = "a faster engine: its mesh, fewer tokens a turn" if busy > 0.6 else "shorter turns, or more room between them"
-    why = f"{model / whole:.0%} of an episode's time it waits for the model"
-    return [Advice(what, f"{why}; the engine is busy {busy:.0%} of the time" if engine else why, lever.gain)]
+    busy = 1.0 if engine is None else sum(engine.busy.values())
+    why = f"{model / whole:.0%} of an episode's time it waits for the model" + (
+        "" if engine is None else f"; the engine is busy {busy:.0%} of the time"
+    )
+    found = [Advice("a faster engine: its mesh, fewer tokens a turn, fewer turns", why, lever.gain)]
+    if more and busy < _ROOMY:
+        why = f"the engine is busy only {busy:.0%} of the time: {more:+.0%} steps a second if it kept its pace with more"
+        found.insert(0, Advice(f"more episodes at once, {at_once} and --engine.slots)", why, None))
+    return found
 
 
 def _faster_tools(verdict: Verdict) -> str:
@@ -81,7 +103,7 @@ def _faster_tools(verdict: Verdict) -> str:
     return f"a faster tool {tools[0].name}, p99 {tools[0].p99:.2g} s" if tools else "faster tools, or a limit on their time"
 
 
-def _long_episodes(lever: Lever, graph: GraphVerdict) -> Sequence[Advice]:
+def _long_episodes(graph: GraphVerdict) -> Sequence[Advice]:
     late = graph.stragglers
     if late is None or late.waiting < late.groups / 4:
         return []
@@ -108,7 +130,8 @@ def _pool(lever: Lever, graph: GraphVerdict, verdict: Verdict) -> Sequence[Advic
 
 def _tickets(lever: Lever, graph: GraphVerdict, verdict: Verdict) -> Sequence[Advice]:
     why = f"{graph.sink} waits {graph.idle:.0%} of the time, and groups may not begin earlier"
-    return [Advice("a larger max_lag (--rl.max-lag +1), if the loss corrects for it", why, lever.gain)]
+    what = "a larger max_lag (--rl.max-lag), if the loss corrects for it, and engine and trainer do not share their devices"
+    return [Advice(what, why, lever.gain)]
 
 
 def _load(lever: Lever, graph: GraphVerdict, verdict: Verdict) -> Sequence[Advice]:

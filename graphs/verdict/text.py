@@ -13,20 +13,24 @@ _MOST_PARTS, _MOST_SLOW, _MOST_LEGS, _MOST_RUNNERS = 6, 12, 12, 3
 
 def told(verdict: Verdict) -> str:
     """The whole of it."""
-    lines = [f"{verdict.slices:,} slices over {_time(verdict.seconds)}"]
+    outside = verdict.seconds - sum(graph.seconds for graph in verdict.graphs)
+    lines = [f"{verdict.slices:,} slices over {time_of(verdict.seconds)}"]
+    if outside >= _LEAST * verdict.seconds:
+        lines[0] += f", {time_of(outside)} of it outside of any graph (loading, compiling)"
     if verdict.left_out:
         lines.append(f"warning: {verdict.left_out:,} events found no room in the trace; what follows lacks them")
     for graph in verdict.graphs:
         lines += ["", *_graph(graph, verdict)]
     lines += ["", "Work that took the most time in all:", *_slow(slowest(verdict, _MOST_SLOW))]
     for row in verdict.compiled:
-        again = f", {row.again} times again for {_time(row.again_s)}" if row.again else ""
-        lines.append(f"compiled in {row.where}: {row.count} times, {_time(row.seconds)}{again}")
+        again = f", {row.again} times again for {time_of(row.again_s)}" if row.again else ""
+        lines.append(f"compiled in {row.where}: {row.count} times, {time_of(row.seconds)}{again}")
     return "\n".join(lines)
 
 
 def _graph(graph: GraphVerdict, verdict: Verdict) -> Iterator[str]:
-    yield f"== {graph.graph}: {graph.steps:,} {'steps' if graph.way else 'items'} in {_time(graph.seconds)}, {_time(graph.step)} each =="
+    what = "steps" if graph.way else "items"
+    yield f"== {graph.graph}: {graph.steps:,} {what} in {time_of(graph.seconds)}, {time_of(graph.step)} each =="
     yield from _bound(graph)
     yield ""
     yield f"{graph.sink} waited {graph.idle:.0%} of the time" + (". In the end for:" if graph.idle >= _LEAST else ".")
@@ -72,11 +76,12 @@ def _parts(parts: Sequence[Part]) -> Iterator[str]:
 
 def _way(way: Sequence[Leg]) -> Iterator[str]:
     longest = sorted((leg.seconds for leg in way), reverse=True)[:_MOST_LEGS]
+    least = max(longest[-1], _LEAST * sum(leg.seconds for leg in way))
     for leg in way:
-        if longest and leg.seconds >= longest[-1]:
+        if leg.seconds >= least:
             part = of_part(Part(leg.kind, leg.name, leg.seconds, 0.0))
             of = f", worker {leg.worker}" if leg.worker else ""
-            yield f"  {_time(leg.seconds):>8}  {part}" + (f": {leg.item}{of}" if leg.item else "")
+            yield f"  {time_of(leg.seconds):>8}  {part}" + (f": {leg.item}{of}" if leg.item else "")
 
 
 def _stages(stages: Sequence[Stage]) -> Iterator[str]:
@@ -91,12 +96,13 @@ def _stages(stages: Sequence[Stage]) -> Iterator[str]:
 def _events(graph: GraphVerdict) -> Iterator[str]:
     late = graph.stragglers
     if late is not None and late.waiting:
-        worst = ", ".join(f"{item} {_time(seconds)}" for item, seconds in late.worst[:3])
+        worst = ", ".join(f"{item} {time_of(seconds)}" for item, seconds in late.worst[:3])
         yield from wrapped(
-            f"{late.waiting} of {late.groups} groups waited for one member, {_time(late.seconds)} in all, {late.share:.0%} of "
-            f"the time of groups; the longest: {worst}."
+            f"{late.waiting} of {late.groups} groups waited for one member, {time_of(late.seconds)} in all, {late.share:.0%} "
+            f"of the time of groups; the longest: {worst}."
         )
-    for what, counts in (("dropped", graph.dropped), ("retried", graph.retried)):
+    told_counts = (("dropped", graph.dropped), ("retried", graph.retried), ("past their deadline", graph.overdue))
+    for what, counts in told_counts:
         if counts:
             yield from wrapped(f"{what}: " + ", ".join(f"{count} {reason}" for reason, count in counts.items()))
     for stall in graph.stalls:
@@ -108,8 +114,8 @@ def _slow(rows: Sequence[Slow]) -> Iterator[str]:
     for row in rows:
         name = row.where if row.name == row.where else f"{row.where} > {row.name}"
         name += f" {row.detail}" if row.detail else ""
-        times = "".join(f" {_time(seconds):>7}" for seconds in (row.p50, row.p90, row.p99, row.most))
-        yield f"  {name[:28]:<28} {row.count:>8} {_time(row.seconds):>8}{times}"
+        times = "".join(f" {time_of(seconds):>7}" for seconds in (row.p50, row.p90, row.p99, row.most))
+        yield f"  {name[:28]:<28} {row.count:>8} {time_of(row.seconds):>8}{times}"
 
 
 def wrapped(text: str, first: str = "", rest: str = "  ") -> Iterator[str]:
@@ -127,7 +133,8 @@ def _upper(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _time(seconds: float) -> str:
+def time_of(seconds: float) -> str:
+    """A length of time with its unit, in three digits."""
     if seconds >= 100:
         return f"{seconds:,.0f} s"
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} us"

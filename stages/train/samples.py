@@ -4,9 +4,9 @@ The trainer's log-probabilities are those that its gradient computes anyway, so 
 of: those at the beginning of the step, where a step has one update or the loss reads them; in a later minibatch of a step,
 those that the updates before it left. An episode of a group that says nothing is in no gradient and has none.
 
-Chosen are, of each step, the first groups in birth order that train something, and of each a member that changes from group to
-group. Where too few train anything, groups that do not make up the number. So what is shown is no picture of how often
-something happens: that is for the rows of metrics.
+Chosen are, of each step, the first groups in birth order that train something, and of each a member by chance, the same one
+whenever the run is repeated. Where too few train anything, groups that do not make up the number. So what is shown is no
+picture of how often something happens: that is for the rows of metrics.
 
 Groups are offered on the loop; all else is called on the trainer's thread.
 """
@@ -85,7 +85,7 @@ class Samples:
         ]
         telling = [pair for pair in pairs if np.any(pair[1])] or pairs
         if telling:
-            self._waiting[group.birth] = telling[group.birth % len(telling)]
+            self._waiting[group.birth] = telling[np.random.default_rng(group.birth).integers(len(telling))]
 
     def add(self, batch: Batch) -> None:
         """The trainer got a batch: choose an episode of it, where the step wants one more."""

@@ -1,7 +1,7 @@
 """How often the verdict names the bottleneck: runs in virtual time whose bottleneck an experiment tells, and a table of both.
 
-``--seeds N`` for each of the kinds (20). ``--write`` puts the table into ``docs/verdict.md``. What the truth is, and which ties count
-as right, stands in ``tests/flow/checks/bottlenecks.py``.
+``--seeds N`` for each of the kinds (20). ``--write`` puts the table into ``docs/verdict.md``. What the truth is, and which
+ties count as right, stands in ``tests/flow/checks/bottlenecks.py``.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from flow.explain import explain
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "flow" / "checks"))
-from bottlenecks import KINDS, drawn, gains, is_right, traced  # noqa: E402
+from bottlenecks import KINDS, drawn, gains, is_right, said, traced  # noqa: E402
 
 PAGE = ROOT / "docs" / "verdict.md"
 BEGIN, END = "<!-- the table: begin -->", "<!-- the table: end -->"
@@ -29,9 +29,7 @@ def said_of(kind: str, seed: int, folder: Path) -> tuple[str, dict[str, float]]:
     trace, base = traced(world, folder / "run.pftrace")
     verdict = explain(trace).graphs[0]
     gained = gains(world, base)
-    bound = verdict.bound
-    name = "nothing" if bound is None else bound.kind if bound.kind in ("load", "tickets", "compile") else bound.name
-    return name, gained
+    return said(verdict.bound), gained
 
 
 def table(counts: Mapping[tuple[str, str], int]) -> str:
@@ -45,8 +43,8 @@ def table(counts: Mapping[tuple[str, str], int]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Print the table, and the result as JSON."""
+def main() -> float:
+    """Print the table, and the result as JSON; gives the share that was right."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--write", action="store_true")
@@ -57,14 +55,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for kind in KINDS:
             for seed in range(arguments.seeds):
-                said, gained = said_of(kind, seed, Path(folder))
+                name, gained = said_of(kind, seed, Path(folder))
                 best = max(gained, key=lambda name: gained[name])
-                right = is_right(said, gained)
-                ties += right and said != best
-                counts[said if right else best, said] += 1
+                right = is_right(name, gained)
+                ties += right and name != best
+                counts[name if right else best, name] += 1
                 if not right:
-                    told = ", ".join(f"{name} {gain:.0%}" for name, gain in sorted(gained.items(), key=lambda p: -p[1])[:3])
-                    wrong.append(f"{kind} {seed}: said {said}, which brings {gained.get(said, 0):.0%}; {told}")
+                    told = ", ".join(f"{lever} {gain:.0%}" for lever, gain in sorted(gained.items(), key=lambda p: -p[1])[:3])
+                    wrong.append(f"{kind} {seed}: said {name}, which brings {gained.get(name, 0):.0%}; {told}")
     total = sum(counts.values())
     share = 1 - len(wrong) / total
     text = f"{table(counts)}\n\n{total} runs, {share:.1%} right, {ties} of them in a tie."
@@ -74,6 +72,7 @@ def main() -> None:
         PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
     detail = {"runs": total, "ties": ties, "wrong": wrong}
     print(json.dumps({"bench": "verdict_table", "ratios": {"right": share}, "targets": {"right": TARGET}, "detail": detail}))
+    return share
 
 
 if __name__ == "__main__":

@@ -78,6 +78,14 @@ def test_every_reported_fault_of_an_episode_has_a_test_that_names_it():
     assert unnamed(EPISODE_ROWS, ROOT / "stages") == []
 
 
+TRACING_ROWS = (40, 43, 101, 102, 103, 104)
+"""Of what a run says about itself."""
+
+
+def test_every_reported_fault_of_traces_and_figures_has_a_test_that_names_it():
+    assert unnamed(TRACING_ROWS, ROOT) == []
+
+
 def test_only_the_docstring_of_a_test_counts():
     source = '"""S1."""\n\ndef test_x():\n    """S2, S30 and C3: S4x, XS5."""\n    # S6\n\ndef other():\n    """S7."""\n'
     assert rows_named(source) == {2, 30}

@@ -1,10 +1,10 @@
 """Graphs whose bottleneck is known, because an experiment says so: the same run again with one lever widened at a time.
 
-A line as training has it: a source, groups of members that read the newest weights, scores, credit, batches, a sink that collects
-steps, a cell whose loads take time. Times are drawn per item from seeds, so that a run again with one lever widened draws the same.
-The truth about a run is the lever that brings the most throughput when it is widened once: a node, a load or compiling in half the
-time, a pool of twice the units, or one step more under way. Who says another one is right too where that one brings at least nine
-tenths as much.
+A line as training has it: a source, groups of members that read the newest weights, scores, credit, batches, a sink that
+collects steps, a cell whose loads take time. Times are drawn per item from seeds, so that a run again with one lever widened
+draws the same. The truth about a run is the lever that brings the most throughput when it is widened once: a node, a load or
+compiling in half the time, a pool of twice the units, or one step more under way. Who says another one is right too where that
+one brings at least nine tenths as much.
 """
 
 import asyncio
@@ -13,18 +13,37 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from flow import Collect, Context, Freshness, Gathered, Graph, Items, Threads
+from flow import Collect, Context, Freshness, Graph, Items, Threads
+from flow.explain import Lever
 from flow.testing import simulate
 from flow.trace import PerfettoWriter, Trace, read_trace
 
 STEPS, GROUPS, MEMBERS = 16, 4, 4
 STEP_S = 10.0
 """Seconds of a step that the slowest part of a graph would take alone."""
-WORKERS = {"source": 1, "play": 12, "score": 4, "credit": 1, "pack": 1, "trainer": 1}
+WORKERS = {"source": 1, "play": 12, "score": 4, "credit": 1, "pack": 3, "trainer": 1}
 A_STEP = {"source": GROUPS, "play": GROUPS * MEMBERS, "score": GROUPS, "credit": GROUPS, "pack": GROUPS, "trainer": GROUPS}
 """Things that each node does in a step; the sink also ends it."""
-KINDS = ("source", "play", "score", "credit", "pack", "trainer", "load", "compile", "pool shared", "pool judge", "tickets")
+KINDS = (
+    "source",
+    "play",
+    "score",
+    "credit",
+    "pack",
+    "trainer",
+    "load",
+    "compile",
+    "pool engine",
+    "pool judge",
+    "pool tools",
+    "tickets",
+)
 AS_GOOD = 0.9
+_USES = {
+    "pool engine": {"play": 0.6, "score": 0.4},
+    "pool judge": {"score": 0.55, "pack": 0.45},
+    "pool tools": {"play": 0.55, "score": 0.45},
+}
 
 
 @dataclass(frozen=True)
@@ -37,7 +56,8 @@ class World:
         tail: shape of the times of members: the smaller, the heavier.
         compiles: seconds that the sink compiles for, by number of its calls.
         pools: units.
-        needs: pools of each node.
+        needs: pool of each node that takes units of one.
+        inside: whether these are taken in the middle of the work, after a fifth of the time, and not at its beginning.
         max_lag: steps that weights may be behind.
         wide: factor of the speed of a node, of ``load`` and of ``compile``.
     """
@@ -48,6 +68,7 @@ class World:
     compiles: dict[int, float] = field(default_factory=dict[int, float])
     pools: dict[str, int] = field(default_factory=dict[str, int])
     needs: dict[str, str] = field(default_factory=dict[str, str])
+    inside: bool = False
     max_lag: int = 1
     wide: dict[str, float] = field(default_factory=dict[str, float])
 
@@ -76,14 +97,12 @@ def drawn(kind: str, seed: int) -> World:
     if kind == "tickets":
         world = replace(world, max_lag=0, tail=chance.uniform(1.2, 1.6))
         loads = {node: chance.uniform(0.1, 0.3) for node in WORKERS} | {"play": chance.uniform(0.3, 0.6), "trainer": 0.5}
-    workers = dict(WORKERS)
-    if kind == "pool shared":  # members and scores take units of one pool in turn
-        world = replace(world, pools={"engine": 6}, needs={"play": "engine", "score": "engine"})
-        loads |= {"play": 6 / WORKERS["play"] * 0.55, "score": 6 / WORKERS["score"] * 0.45}
-    if kind == "pool judge":
-        world = replace(world, pools={"judge": 2}, needs={"score": "judge"})
-        loads["score"] = 2 / WORKERS["score"]
-    means = {node: loads[node] * STEP_S * workers[node] / A_STEP[node] for node in WORKERS}
+    # A pool limits more than any one node where several take its units: these are the shares of its units that each uses.
+    if (use := _USES.get(kind)) is not None:
+        pool, units = kind.partition(" ")[2], chance.choice((2, 3))
+        world = replace(world, pools={pool: units}, needs=dict.fromkeys(use, pool), inside=kind == "pool tools")
+        loads |= {node: share * units / WORKERS[node] for node, share in use.items()}
+    means = {node: loads[node] * STEP_S * WORKERS[node] / A_STEP[node] for node in WORKERS}
     means |= {"trainer": means["trainer"] * 0.6, "finish": loads["trainer"] * STEP_S * 0.4, "load": load_s}
     return replace(world, means=means)
 
@@ -117,9 +136,14 @@ def gains(world: World, base: float) -> dict[str, float]:
     return {name: rate(wider) / base - 1 for name, wider in levers(world).items()}
 
 
-def is_right(said: str, gained: dict[str, float]) -> bool:
+def said(bound: Lever | None) -> str:
+    """The lever that a verdict names, by the name it has here."""
+    return "nothing" if bound is None else bound.kind if bound.kind in ("load", "tickets", "compile") else bound.name
+
+
+def is_right(name: str, gained: dict[str, float]) -> bool:
     """Whether what was said brings as much as anything, or nearly."""
-    return gained.get(said, 0.0) >= AS_GOOD * max(gained.values())
+    return gained.get(name, 0.0) >= AS_GOOD * max(gained.values())
 
 
 class Drawing:
@@ -171,27 +195,26 @@ def graph_of(world: World) -> tuple[Graph, Sink]:
         if version:
             await asyncio.sleep(world.seconds("load", version))
 
-    async def play(value: int, context: Context) -> int:
-        await asyncio.sleep(world.seconds("play", context.path))
-        return value
-
-    def after(node: str) -> Any:
-        async def work(value: Gathered[int], context: Context) -> Gathered[int]:
-            await asyncio.sleep(world.seconds(node, context.path))
+    def stage(node: str) -> Any:
+        async def work(value: Any, context: Context) -> Any:
+            seconds = world.seconds(node, context.path)
+            if world.inside and node in world.needs:
+                await asyncio.sleep(0.2 * seconds)
+                async with context.permit(world.needs[node]):
+                    await asyncio.sleep(seconds)
+            else:
+                await asyncio.sleep(seconds)
             return value
 
-        return work
-
-    def needs(node: str) -> dict[str, int]:
-        return {world.needs[node]: 1} if node in world.needs else {}
+        held = {} if world.inside or node not in world.needs else {world.needs[node]: 1}
+        return graph.stage(node, work, workers=WORKERS[node], needs=held, reads=weights if node == "play" else None)
 
     weights = graph.latest("weights", int, load=load)
     source = graph.source("source", iter(Drawing(world)), placement=Threads())
     repeat = graph.repeat("repeat", source, n=MEMBERS)
-    members = graph.stage("play", play, workers=WORKERS["play"], reads=weights, needs=needs("play"))
+    members = stage("play")
     groups = graph.group("groups", members)
-    score = graph.stage("score", after("score"), workers=WORKERS["score"], needs=needs("score"))
-    credit, pack = graph.stage("credit", after("credit")), graph.stage("pack", after("pack"))
+    score, credit, pack = stage("score"), stage("credit"), stage("pack")
     end = graph.sink("trainer", sink, collect=Collect(GROUPS, steps=STEPS))
     _ = source >> repeat >> members >> groups >> score >> credit >> pack >> end
     graph.edge(pack, end, capacity=Items(4 * GROUPS))

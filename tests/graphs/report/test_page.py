@@ -12,6 +12,7 @@ import pytest
 
 from graphs.report.page import body, list_of_runs, page, write_report
 from graphs.report.record import read_record
+from graphs.report.verdict import Told
 
 Left = Callable[..., Path]
 MakeRow = Callable[..., dict[str, Any]]
@@ -119,8 +120,8 @@ def test_a_long_run_with_long_episodes_stays_small(left: Left, row: MakeRow) -> 
 
 def test_a_page_says_what_bounded_the_run_where_that_is_known(left: Left, row: MakeRow) -> None:
     record = read_record(left([row(1)]))
-    assert "Bounded by <b>" in Parsed(body(record, "Bounded by <b>")).text
-    assert "What bounded it" not in body(record, "")
+    assert "Bounded by <b>" in Parsed(body(record, Told("Bounded by <b>"))).text
+    assert "What bounded it" not in body(record, None)
 
 
 def test_a_run_without_samples_shows_transcripts(left: Left) -> None:

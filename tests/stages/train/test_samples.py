@@ -51,9 +51,16 @@ def taken(wanted: int, groups: Sequence[Group]) -> list[Sampled]:
     return found
 
 
-def test_the_first_groups_that_train_something_are_chosen_and_a_member_that_changes_from_group_to_group():
+def test_the_first_groups_that_train_something_are_chosen():
     groups = [group(0, [0.0, 0.0]), group(1, [1.0, -1.0]), group(2, [1.0, -1.0]), group(3, [1.0, -1.0])]
-    assert [(one.episode.birth, one.episode.member) for one in taken(2, groups)] == [(1, 1), (2, 0)]
+    assert [one.episode.birth for one in taken(2, groups)] == [1, 2]
+
+
+def test_every_member_is_chosen_as_often_as_the_others_whatever_the_births_of_a_step_and_the_same_again():
+    births = range(0, 64, 8)  # with the first group of each step of eight, a rule of the birth number alone would pick one
+    found = [[one.episode.member for birth in births for one in taken(1, [group(birth, [1.0, -1.0, 0.0])])] for _ in range(2)]
+    assert found[0] == found[1]
+    assert set(found[0]) == {0, 1}, "of those that train something"
 
 
 def test_groups_without_signal_make_up_the_number_and_have_no_log_probability_of_the_trainer():

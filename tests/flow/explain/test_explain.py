@@ -1,0 +1,149 @@
+"""What bounds a graph, on runs in virtual time whose bottleneck is known; ``tests/bench/verdict_table.py`` has hundreds of them."""
+
+import re
+import statistics
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from bottlenecks import KINDS, STEPS, WORKERS, World, drawn, gains, graph_of, is_right, rate, said, traced
+
+from flow.explain import GraphVerdict, Verdict, explain
+from flow.testing import simulate
+from flow.trace import Trace
+
+SEEDS = {"pool judge": 1, "pool tools": 2}
+"""Runs in which a pool limits by far more than the nodes that take its units; the first will do for all else."""
+
+
+@cache
+def run(kind: str, seed: int = 0) -> tuple[Trace, Verdict, float]:
+    """Trace, verdict and steps a second of a run."""
+    with TemporaryDirectory() as folder:
+        trace, per_second = traced(drawn(kind, seed), Path(folder) / "run.pftrace")
+    return trace, explain(trace), per_second
+
+
+def graph(kind: str, seed: int = 0) -> GraphVerdict:
+    return run(kind, seed)[1].graphs[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bottleneck_of_a_run_is_named(kind: str) -> None:
+    assert said(graph(kind, SEEDS.get(kind, 0)).bound) == kind.removeprefix("pool ")
+
+
+@pytest.mark.parametrize("kind", ["credit", "tickets"])
+def test_what_is_named_is_what_an_experiment_finds_and_gains_what_was_said(kind: str) -> None:
+    """The run is made again with each lever widened."""
+    _, verdict, per_second = run(kind)
+    bound, gained = verdict.graphs[0].bound, gains(drawn(kind, 0), per_second)
+    assert bound is not None
+    assert is_right(said(bound), gained)
+    assert bound.gain == pytest.approx(gained[said(bound)], abs=0.1)
+    assert bound.most is not None
+    assert bound.most >= bound.gain
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_of_the_time_is_on_the_critical_path_once(kind: str) -> None:
+    found = graph(kind)
+    assert sum(part.share for part in found.path) == pytest.approx(1.0)
+    assert not [part for part in found.path if part.kind in ("room", "hand-over") and part.share > 0.05]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_idle_time_of_the_sink_is_what_it_waited_and_all_of_it_has_a_cause(kind: str) -> None:
+    found = graph(kind)
+    sink = next(stage for stage in found.stages if stage.name == found.sink)
+    assert found.idle == pytest.approx(sink.input, abs=0.02)
+    assert sum(part.share for part in found.idle_by) == pytest.approx(found.idle)
+
+
+def test_a_sink_that_waits_does_so_because_of_who_is_slow_and_not_because_of_its_neighbour() -> None:
+    """``score`` is slow, two nodes before the sink: ``credit`` and ``pack`` wait for it as the sink does."""
+    first = graph("score").idle_by[0]
+    assert (first.kind, first.name) == ("work", "score")
+    assert first.share > 0.3
+
+
+def test_shares_of_a_node_are_those_that_the_run_itself_tells() -> None:
+    summary = simulate(graph_of(drawn("play", 0))[0], 0).summary
+    for stage in graph("play").stages:
+        told = summary.nodes[stage.name].shares
+        assert stage.work == pytest.approx(told["work"], abs=0.01)
+        assert stage.ticket == pytest.approx(told["ticket"], abs=0.01)
+        assert stage.work + stage.input + stage.ticket + stage.pool + stage.room == pytest.approx(1.0)
+
+
+def test_steps_and_their_time_are_those_of_the_sink() -> None:
+    found, per_second = graph("trainer"), run("trainer")[2]
+    assert (found.sink, found.steps) == ("trainer", STEPS)
+    assert found.steps / found.seconds == pytest.approx(per_second, rel=0.02)
+    assert {stage.name: stage.workers for stage in found.stages}.items() >= WORKERS.items()
+
+
+def test_the_way_of_a_step_leads_from_its_beginning_to_its_end() -> None:
+    found = graph("tickets")
+    assert sum(leg.seconds for leg in found.way) == pytest.approx(found.step, rel=0.01)
+    names = [leg.name for leg in found.way if leg.seconds > 0]
+    assert names[-1] == "trainer"
+    assert "play" in names
+    played = next(leg for leg in found.way if leg.name == "play")
+    assert re.fullmatch(r"\d+\.[0-3]", played.item)
+
+
+def test_groups_that_wait_for_one_member_are_counted_with_who_it_was() -> None:
+    late = graph("tickets").stragglers
+    assert late is not None
+    assert late.groups >= STEPS * 4
+    assert 0 < late.waiting < late.groups
+    assert late.worst == tuple(sorted(late.worst, key=lambda pair: -pair[1]))
+    assert late.worst[0][1] * late.waiting >= late.seconds
+
+
+def test_slow_work_has_the_quantiles_of_its_slices() -> None:
+    trace, verdict, _ = run("play")
+    lengths = sorted((s.end_ns - s.start_ns) / 1e9 for s in trace.slices if s.name == "play" and s.end_ns is not None)
+    row = next(row for row in verdict.slow if row.name == "play")
+    assert (row.count, row.most) == (len(lengths), lengths[-1])
+    assert row.seconds == pytest.approx(sum(lengths))
+    assert row.p50 == pytest.approx(statistics.median(lengths), rel=0.05)
+    assert row.p90 == pytest.approx(statistics.quantiles(lengths, n=10)[-1], rel=0.1)
+
+
+def test_compilations_after_the_first_are_told_apart() -> None:
+    row = run("compile")[1].compiled[0]
+    world = drawn("compile", 0)
+    assert (row.where, row.count, row.again) == ("trainer", 4, 3)
+    assert row.seconds == pytest.approx(sum(world.compiles.values()))
+    assert row.again_s == pytest.approx(row.seconds - world.compiles[min(world.compiles)])
+
+
+def test_twice_the_speed_of_what_does_not_bound_brings_next_to_nothing() -> None:
+    assert all(lever.gain < 0.1 for lever in graph("trainer").runners_up)
+
+
+@pytest.mark.slow
+def test_a_run_made_again_with_a_wider_lever_is_the_same_work() -> None:
+    """What the truth of these tests rests on: nothing but the lever differs."""
+    world = drawn("source", 3)
+    assert rate(world) == rate(world)
+    assert rate(World(**{**vars(world), "wide": {"source": 1.0}})) == rate(world)
+
+
+@pytest.mark.soak
+def test_hundreds_of_runs_are_judged_right_in_95_of_100(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
+    from verdict_table import main
+
+    monkeypatch.setattr(sys, "argv", ["verdict_table.py"])
+    check: Callable[[], float] = main
+    share = check()
+    with capsys.disabled():
+        assert share >= 0.95
