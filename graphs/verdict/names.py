@@ -21,7 +21,7 @@ _PARTS = {
     "sync wait": "load of {name}, held back by an evaluation",
     "pool": "waiting for pool {name}",
     "room": "{name} waiting for room behind it",
-    "hand-over": "late hand-over to {name}, as of a busy event loop",
+    "hand-over": "late hand-over to {name} (event loop)",
     "start": "before the first piece of work",
 }
 _LEVERS = {
