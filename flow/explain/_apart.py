@@ -54,7 +54,7 @@ def apart(trace: Trace) -> Parts:
     """Take a trace apart."""
     rows = [(trace.tracks[number], spans) for number, spans in trace.spans.items() if len(spans)]
     start = min((spans.starts_ns[0] for _, spans in rows), default=0)
-    parts = Parts(start, max((max(spans.starts_ns[-1], *spans.ends_ns) for _, spans in rows), default=0))
+    parts = Parts(start, max((max(spans.starts_ns[-1], max(spans.ends_ns)) for _, spans in rows), default=0))
     parts.num_slices = sum(len(spans) for _, spans in rows)
     parts.versions = {flow for each in trace.instants if each.name in _OF_VERSIONS for flow in each.flows}
     lanes: dict[str, list[_Row]] = {}

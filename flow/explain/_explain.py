@@ -212,4 +212,4 @@ def _in_stride(execution: Execution, links: Links) -> list[Piece]:
         return pieces
     begin = pieces[-_MOST_TASKS].start
     begin = next((step.end for step in links.steps if step.end >= begin), begin)
-    return [piece for piece in pieces if piece.start >= begin]
+    return [piece for piece in pieces if piece.start >= begin] or pieces[-_MOST_TASKS:]
