@@ -21,6 +21,9 @@ def told(verdict: Verdict) -> str:
         lines[0] += f", {time_of(outside)} of it outside of any graph (loading, compiling)"
     if verdict.left_out:
         lines.append(f"warning: {verdict.left_out:,} events found no room in the trace; what follows lacks them")
+    if len(verdict.graphs) > 1:
+        width = max(len(graph.graph) for graph in verdict.graphs)
+        lines += [f"  {graph.graph:<{width}} {time_of(graph.seconds):>8}  {_in_short(graph)}" for graph in verdict.graphs]
     for graph in verdict.graphs:
         lines += ["", *_graph(graph, verdict)]
     lines += ["", "Work that took the most time in all:", *_slow(slowest(verdict, _MOST_SLOW))]
@@ -30,6 +33,12 @@ def told(verdict: Verdict) -> str:
         again = f", {row.again} after a first step, {time_of(row.again_s)}" if row.again else ""
         lines.append(f"compiled in {row.where}: {row.count} times, {time_of(row.seconds)}{again}")
     return "\n".join(lines)
+
+
+def _in_short(graph: GraphVerdict) -> str:
+    if graph.bound is None:
+        return f"{graph.sink} waited {graph.idle:.0%}"
+    return f"bounded by {of_lever(graph.bound).partition(':')[0]}; {graph.sink} waited {graph.idle:.0%}"
 
 
 def _graph(graph: GraphVerdict, verdict: Verdict) -> Iterator[str]:
