@@ -35,8 +35,9 @@
     line.setAttribute("y1", 12); line.setAttribute("y2", svg.viewBox.baseVal.height - 34);
     line.style.visibility = "visible";
     tip.textContent = [a + " " + x[best]].concat(s.map((one) => {
-      const band = one.l && one.l[best] !== null ? " (" + short(one.l[best], u) + " to " + short(one.h[best], u) + ")" : "";
-      return one.n + ": " + short(one.v[best], u) + band;
+      const bare = u === "share" ? u : "", unit = u === one.n ? "" : u;
+      const band = one.l && one.l[best] !== null ? ", " + short(one.l[best], bare) + " to " + short(one.h[best], bare) : "";
+      return one.n + ": " + short(one.v[best], unit) + band;
     })).join("\n");
     near(event.clientX, event.clientY);
   };
