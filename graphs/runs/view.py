@@ -92,6 +92,7 @@ class View:
             _logged(self._warn),
             Live(console=self._console, auto_refresh=False, transient=True, vertical_overflow="crop") as live,
         ):
+            self._draw(live, self._shown())
             task = asyncio.get_running_loop().create_task(self._refresh(live))
             try:
                 yield
@@ -165,8 +166,8 @@ class View:
 
     async def _refresh(self, live: Live) -> None:
         while True:
-            await asyncio.to_thread(self._draw, live, self._shown())
             await asyncio.sleep(_REFRESH_S)
+            await asyncio.to_thread(self._draw, live, self._shown())
 
     def _draw(self, live: Live, shown: Shown) -> None:
         width, height = self._console.size

@@ -65,6 +65,7 @@ def rows(folder: Path, stage: str) -> list[dict[str, Any]]:
     return [row for row in found if row["stage"] == stage]
 
 
+@pytest.mark.slow
 def test_an_alert_is_a_row_a_line_a_moment_in_the_trace_and_goes_to_the_command(
     own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,6 +81,7 @@ def test_an_alert_is_a_row_a_line_a_moment_in_the_trace_and_goes_to_the_command(
     assert (sent["alert"], sent["phase"], sent["step"]) == ("sum>10 for 2", "adding", 4)
 
 
+@pytest.mark.slow
 def test_what_fails_at_an_alert_is_a_warning_and_the_run_completes(own: Path) -> None:
     command = f'"{sys.executable}" -S -c "import sys; sys.exit(3)"'
     assert status("--options.alerts", "sum>10", "--options.alert-command", command) == 0
@@ -165,6 +167,7 @@ def test_a_run_that_failed_and_is_gone_on_with_has_each_step_once_for_every_logg
     assert rows(own, "loggers") == []
 
 
+@pytest.mark.slow
 def test_the_webhook_is_not_written_down_and_the_rest_is(own: Path) -> None:
     assert status("--options.alerts", "--options.alert-webhook", "http://127.0.0.1:9/key", "--options.health-s", "3") == 0
     assert "127.0.0.1" not in "".join(path.read_text() for path in own.glob("*.json*"))

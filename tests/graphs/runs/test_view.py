@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 from rich.console import Console
 
 from flow import Context, Drop, Graph, Run
@@ -80,7 +79,6 @@ def test_an_error_is_told_by_its_kind_with_the_file_of_its_traceback(tmp_path: P
     assert "run/errors/works-ZeroDivisionError.txt" in text
 
 
-@pytest.mark.slow
 def test_on_a_terminal_the_screen_is_drawn_and_taken_away_and_what_is_logged_does_not_tear_it(tmp_path: Path) -> None:
     text = shown(tmp_path, alert("raised"), terminal=True)
     assert "stage" in text
