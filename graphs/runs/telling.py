@@ -83,6 +83,8 @@ class Telling:
         if self._loop is None:
             return
         self._folder.complete()
+        if self._options.alerts and summary.get("status") == "completed" and (texts := self._alerts.unjudged()):
+            self._failures.append((ALERTS, f"nothing was judged by {', '.join(map(repr, texts))}: no row had such a metric"))
         loggers, self._loggers = self._loggers, {}
         deadline = time.monotonic() + CLOSING_S
         for name, logger in loggers.items():

@@ -88,6 +88,12 @@ def test_what_fails_at_an_alert_is_a_warning_and_the_run_completes(own: Path) ->
     assert [row["warning"] for row in rows(own, "alerts") if "warning" in row] == ["the alert command failed with status 3: "]
 
 
+def test_a_rule_over_what_no_row_had_is_told_at_the_end(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A graph of one's own may report what it likes, so that a misspelt name cannot be refused."""
+    assert status("--options.alerts", "sum>1000", "summ>10") == 0
+    assert "warning: nothing was judged by 'summ>10': no row had such a metric" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
