@@ -37,9 +37,11 @@ def explain(trace: Trace, servers: Mapping[str, str] | None = None) -> Verdict:
     """
     with _uncollected():
         parts = apart(trace)
-        graphs = tuple(_graph(execution, parts, servers or {}) for execution in parts.executions if execution.pieces)
+        linked = [(each, Links(each, parts.versions)) for each in parts.executions if each.pieces]
+        graphs = tuple(_graph(execution, links, parts, servers or {}) for execution, links in linked)
+        strides = [(links.steps[0].end, execution.end) for execution, links in linked]
         seconds = (parts.end - parts.start) / 1e9
-        return Verdict(seconds, parts.num_slices, graphs, slow(parts), compiled(parts), parts.left_out)
+        return Verdict(seconds, parts.num_slices, graphs, slow(parts), compiled(parts, strides), parts.left_out)
 
 
 @contextmanager
@@ -54,8 +56,7 @@ def _uncollected() -> Generator[None]:
             gc.enable()
 
 
-def _graph(execution: Execution, parts: Parts, servers: Mapping[str, str]) -> GraphVerdict:
-    links = Links(execution, parts.versions)
+def _graph(execution: Execution, links: Links, parts: Parts, servers: Mapping[str, str]) -> GraphVerdict:
     paths = Paths(execution, links)
     assert links.sink is not None, "there are pieces"
     whole = paths.walk(links.steps[-1], links.steps[-1].end, execution.start)

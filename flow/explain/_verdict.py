@@ -161,7 +161,7 @@ class Compiled(msgspec.Struct, frozen=True):
         where: node or track.
         count: times.
         seconds: in all.
-        again: times after the first.
+        again: of these times, those after the first step of a graph.
         again_s: seconds of those.
     """
 

@@ -169,17 +169,18 @@ class Execution:
         """Run what is left; gives the status."""
         async with contextlib.AsyncExitStack() as stack:
             self._telling.open()
-            path = trace_file(self._folder.path, self._folder.attempt)
-            recorder = stack.enter_context(PerfettoWriter(path, max_bytes=self._options.trace_bytes))
+            recorder = None if (writer := self._trace_writer()) is None else stack.enter_context(writer)
             commits = self._commits = ProgramCommits(
                 self._folder, self._options, self._start, self.progress, self._not_written, self._settings()
             )  # fmt: skip
             stack.enter_context(commits)
             stack.enter_context(recording(recorder))
-            stack.enter_context(Compilations(recorder))
+            if recorder is not None:
+                stack.enter_context(Compilations(recorder))
             self._profile = profile_of(self._options.profile, self._program, self._folder.path, self._start)
             stack.enter_context(profiling(self._profile))
-            await stack.enter_async_context(counted_memory(recorder))
+            if recorder is not None:
+                await stack.enter_async_context(counted_memory(recorder))
             await self._open(stack)
             self._summary["versions"] = self._versions
             for phase, plan in plans[self._number :]:
@@ -191,6 +192,10 @@ class Execution:
                 self._over = {name: value for name, value in self._summary.items() if name not in _OF_ONE_START}
                 await commits.between(self._trained, same=phase.training is None)
         return "completed"
+
+    def _trace_writer(self) -> PerfettoWriter | None:
+        path, max_bytes = trace_file(self._folder.path, self._folder.attempt), self._options.trace_bytes
+        return None if max_bytes is None else PerfettoWriter(path, max_bytes=max_bytes)
 
     async def _open(self, stack: contextlib.AsyncExitStack) -> None:
         parts, progress = self._program.parts, self._start.progress
@@ -205,7 +210,7 @@ class Execution:
         gc.collect()
         gc.freeze()
 
-    async def _phase(self, phase: Phase, plan: Plan, recorder: PerfettoWriter, commits: ProgramCommits) -> str:
+    async def _phase(self, phase: Phase, plan: Plan, recorder: PerfettoWriter | None, commits: ProgramCommits) -> str:
         saving = commits.saving(self._number, phase, self._trained)
         lag = self._lag = LoopLag()
         health = Health(

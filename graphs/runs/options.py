@@ -23,9 +23,9 @@ class SavingOptions:
     """Keep the whole journal, for headrace replay: every episode, and what each step took."""
     grace_s: float = 20.0
     """Seconds from SIGTERM to the end: half of them for what is under way, the rest for the commit."""
-    trace_bytes: int = 512_000_000
+    trace_bytes: int | None = 512_000_000
     """Size of all trace files of the run together, in bytes. A file has a quarter of it, 128 MB at most; of a longer run the
-    first and the latest are kept."""
+    first and the latest are kept. None writes no trace."""
     profile: str | None = None
     """Steps of the trainer to take a profile of with JAX's profiler, such as 10:12, into the folder profile of the run; None
     takes none. It slows these steps down."""

@@ -18,7 +18,7 @@ from rich.text import Text
 from flow import Run, Summary
 from flow.explain import limit
 from graphs.program import Phase
-from graphs.runs.errors import ERRORS, error_file, last_line
+from graphs.runs.errors import ERRORS, error_file, in_short
 from graphs.runs.folder import RunFolder
 from graphs.runs.metrics import ALERTS, HEALTH
 from graphs.runs.progress import line_of, steps_done
@@ -245,7 +245,7 @@ def _problems(summary: Summary) -> list[Problem]:
         for reason, count in (*node.dropped.items(), *node.lost.items()):
             counts[reason] = counts.get(reason, 0) + count
     found = [
-        Problem(name, kind, counts.get(kind, 0), last_line(trace))
+        Problem(name, kind, counts.get(kind, 0), in_short(kind, trace))
         for name, node in summary.nodes.items()
         for kind, trace in node.failures.items()
     ]

@@ -8,6 +8,8 @@ from graphs.verdict.names import of_lever, of_part, wider
 
 _WIDTH = 80
 _LEAST = 0.01
+_ENDLESS = 9.0
+"""Gain from which it says nothing how much more there could be."""
 _MOST_PARTS, _MOST_SLOW, _MOST_LEGS, _MOST_RUNNERS = 6, 12, 12, 3
 
 
@@ -23,7 +25,7 @@ def told(verdict: Verdict) -> str:
         lines += ["", *_graph(graph, verdict)]
     lines += ["", "Work that took the most time in all:", *_slow(slowest(verdict, _MOST_SLOW))]
     for row in verdict.compiled:
-        again = f", {row.again} times again for {time_of(row.again_s)}" if row.again else ""
+        again = f", {row.again} after a first step, {time_of(row.again_s)}" if row.again else ""
         lines.append(f"compiled in {row.where}: {row.count} times, {time_of(row.seconds)}{again}")
     return "\n".join(lines)
 
@@ -59,8 +61,8 @@ def _bound(graph: GraphVerdict) -> Iterator[str]:
     if bound is None:
         yield from wrapped("Nothing bounded it that the trace knows of: most of the time lies between two pieces of work.")
         return
-    most = "" if bound.most is None or bound.most > 99 else f", and no more than {bound.most:+.0%} however fast"
-    if bound.kind in ("pool", "tickets") and bound.most is not None and bound.most <= 99:
+    most = "" if bound.most is None or bound.most > _ENDLESS else f", and no more than {bound.most:+.0%} however fast"
+    if bound.kind in ("pool", "tickets") and bound.most is not None and bound.most <= _ENDLESS:
         most = f", and no more than {bound.most:+.0%} however many"
     share = "" if bound.kind == "tickets" else f", {bound.share:.0%} of the critical path"
     yield from wrapped(f"Bounded by {of_lever(bound)}{share}. {_upper(wider(bound))}: {bound.gain:+.0%} steps a second{most}.")

@@ -256,8 +256,9 @@ class Trainer:
                 self._following.advance(self._step + 1, self.weights.parameters, masters)
         self._step += 1
         self._samples.finish(self._step)
-        if self._profile is not None:
-            self._profile.step_ends(self._step)
+        if self._profile is not None and self._step == self._profile.last:
+            with self._role.span("profile"):  # writing it takes seconds, which are not to look like a wait
+                self._profile.close()
         self._begin()
         now = self._clock()
         self.last_row = self._row(meter, step_s=now - self._since)

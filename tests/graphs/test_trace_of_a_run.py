@@ -76,7 +76,7 @@ def test_arrows_lead_from_an_episode_to_its_group_and_on_to_its_step(trace: pb.T
 
 
 def test_no_arrow_leads_from_one_graph_to_another(trace: pb.Trace) -> None:
-    """Item numbers start anew in each graph of a program; arrows must not. Those of turns lead out of graphs, to the engine."""
+    """Item numbers start anew in each graph of a program; arrows must not. Those of turns and versions lead out of graphs."""
     described = {p.track_descriptor.uuid: p.track_descriptor for p in trace.packet if p.HasField("track_descriptor")}
 
     def graph_of(track: int) -> str | None:
@@ -92,4 +92,4 @@ def test_no_arrow_leads_from_one_graph_to_another(trace: pb.Trace) -> None:
         for flow in packet.track_event.flow_ids:
             reached[flow].add(graph_of(packet.track_event.track_uuid))
     assert len({graph for graphs in reached.values() for graph in graphs} - {None}) >= 3
-    assert all(len(graphs - {None}) == 1 for graphs in reached.values())
+    assert all(len(graphs - {None}) <= 1 for graphs in reached.values())

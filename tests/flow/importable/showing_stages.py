@@ -41,3 +41,13 @@ async def show_beside(number: int, context: Context) -> int:
             task(0.02), task(0.05), asyncio.to_thread(thread, 0.03), asyncio.to_thread(thread, 0.04)
         )  # fmt: skip
     return number
+
+
+async def tell_of_a_request(number: int, context: Context) -> int:
+    """What a server told of a request, once it is answered."""
+    with context.span("request"):
+        began_s = asyncio.get_running_loop().time()
+        await asyncio.sleep(0.02)
+        context.spent("queue", began_s, began_s + 0.005, number=number)
+        context.spent("answer", began_s + 0.005, began_s + 0.015)
+    return number

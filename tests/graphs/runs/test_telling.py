@@ -13,6 +13,8 @@ from graphs.cli import main
 from stages.packages import MissingPackageError
 
 OWN = """
+from pathlib import Path
+
 from flow import Collect, Context, Graph
 
 
@@ -26,6 +28,8 @@ class Adding:
     def finish(self, context: Context) -> None:
         self.step += 1
         context.report({"step": self.step, "sum": self.sum})
+        if self.step == 4 and Path("broken").exists():
+            raise OSError("the server is gone")
 
     def state(self) -> tuple[int, int]:
         return self.sum, self.step
@@ -135,6 +139,30 @@ def test_a_run_logs_to_tensorboard_what_its_rows_say_and_a_logger_that_fails_is_
     ]
     (warned,) = [row["warning"] for row in rows(own, "loggers")]
     assert warned.startswith("the logger otel failed: LookupError: expected an exporter that is installed, got 'pigeon'")
+
+
+@pytest.mark.extra
+@pytest.mark.slow
+def test_a_run_that_failed_and_is_gone_on_with_has_each_step_once_for_every_logger(
+    own: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Its fourth step was logged, and is no part of the commit it goes on from; loggers are those it began with."""
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    for name in ("CACHE", "CONFIG", "DATA"):
+        monkeypatch.setenv(f"WANDB_{name}_DIR", str(tmp_path / "own"))
+    (tmp_path / "broken").touch()
+    assert status("--options.loggers", "tensorboard", "wandb", "--options.checkpoint-every", "1") == 1
+    (tmp_path / "broken").unlink()
+    main(["resume", "runs/it"])
+    assert [row["step"] for row in rows(own, "added")] == [1, 2, 3, 4, 5, 6]
+    events = accumulator.EventAccumulator(str(own / "tensorboard" / "adding"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("added/sum")] == [1, 2, 3, 4, 5, 6]
+    files = list((own / "wandb").glob("offline-run-*/*.wandb"))
+    assert [file.stem.removeprefix("run-") for file in files] == [(own / "wandb" / "wandb-run-id").read_text()] * 2
+    assert rows(own, "loggers") == []
 
 
 def test_the_webhook_is_not_written_down_and_the_rest_is(own: Path) -> None:
