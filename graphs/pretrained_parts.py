@@ -68,6 +68,9 @@ class TasksConfig(BaseModel):
     train: Path | None = None
     """Training tasks: a JSONL or Parquet file, or the folder of a saved Hugging Face data set; ``None`` generates
     ``num_train``."""
+    also: tuple[Path, ...] = ()
+    """More files of training tasks, alike; with any, all are held in memory. Where no column says it, the source of a task is
+    the name of its file: see ``rl.draw.weights``."""
     heldout: Path | None = None
     """Held-out tasks, alike; ``None`` generates as many as the evaluation wants."""
     columns: Columns = Columns()
@@ -106,7 +109,7 @@ def make_parts(config: PretrainedConfig) -> Parts:
         RowError: a task file has broken rows.
     """
     policy = config.policy
-    train = _tasks(config, config.tasks.train, config.tasks.num_train, "train")
+    train = _with_more(config, _tasks(config, config.tasks.train, config.tasks.num_train, "train"))
     heldout = _tasks(config, config.tasks.heldout, config.evaluate.num_tasks, "heldout")[: config.evaluate.num_tasks]
     tools = (calculator_tool(),) if policy.tools == "calculator" else ()
     source = find_model(policy.model, policy.revision, "policy.model")
@@ -132,11 +135,11 @@ def make_parts(config: PretrainedConfig) -> Parts:
     )
 
 
-def _tasks(config: PretrainedConfig, path: Path | None, count: int, split: Split) -> Sequence[Task]:
+def _tasks(config: PretrainedConfig, path: Path | None, count: int, split: Split, setting: str | None = None) -> Sequence[Task]:
     if path is not None:
         given(
             path,
-            f"tasks.{'train' if split == 'train' else 'heldout'}",
+            setting or f"tasks.{'train' if split == 'train' else 'heldout'}",
             "tasks: JSONL, Parquet or a saved data set",
             folder=True,
         )
@@ -146,6 +149,13 @@ def _tasks(config: PretrainedConfig, path: Path | None, count: int, split: Split
         if path is not None
         else arithmetic_tasks(config.tasks.arithmetic, config.tasks.seed, count, split)
     )
+
+
+def _with_more(config: PretrainedConfig, train: Sequence[Task]) -> Sequence[Task]:
+    if config.tasks.also and config.tasks.train is None:
+        raise ValueError("expected tasks.train beside tasks.also, got none; name the first file there")
+    more = [_tasks(config, path, 0, "train", "tasks.also") for path in config.tasks.also]
+    return (*train, *(task for tasks in more for task in tasks)) if more else train
 
 
 def given(path: Path | None, name: str, what: str, *, folder: bool = False) -> Path:

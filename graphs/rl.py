@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flow import Collect, Freshness, Graph, Inline, Node, Retry, Threads
+from graphs.drawing import drawing
 from graphs.engine_pools import engine_pools
 from graphs.heldout import add_heldout, gated, pinned_evaluation
 from graphs.parts import Parts
@@ -23,8 +24,6 @@ from stages.episodes import Episodes
 from stages.records import Batch, Group, Weights
 from stages.rewards.functions import Function
 from stages.rewards.overlong import SoftOverlong
-from stages.tasks.source import Tasks
-from stages.tasks.tables import stretches_of
 from stages.train.bad_steps import bad_steps_of
 from stages.train.gate import Gate
 from stages.train.gated import Gated
@@ -47,9 +46,10 @@ def rl(config: RlConfig, parts: Parts, folder: Path | None = None, gate: Gate | 
     episode = Episodes(parts.engine, parts.chat, parts.agent, parts.make_env, config.sampling, config.limits, pools.turn)
     learner = learner_of(config, parts, asked, folder, gate or Gate(config.gate))
     pinned = pinned_evaluation(config.heldout, parts, asked.load(parts.engine.load), config.steps, learner)
-    weights = graph.latest("weights", Weights, load=pinned.swap)
+    drawn = drawing(config.draw, parts.train, config.seed or 0)
+    weights = graph.latest("weights", Weights, load=drawn.load(pinned.swap))
 
-    prompts = graph.source("prompts", Tasks(parts.train, config.seed or 0, stretches=stretches_of(parts.train)))
+    prompts = graph.source("prompts", drawn.source)
     members = graph.repeat("members", prompts, n=config.group_size)
     episodes = graph.stage("episodes", episode, workers=config.max_concurrency, needs=pools.episode, reads=weights)
     groups = graph.group("groups", episodes, missing=Retry(config.member_retries, then="drop"))
@@ -57,10 +57,11 @@ def rl(config: RlConfig, parts: Parts, folder: Path | None = None, gate: Gate | 
 
     advantages, trainer = learning(graph, config, learner)
 
-    prompts >> members >> episodes >> groups >> rewards
+    drawn.before(graph, prompts, members)
+    members >> episodes >> groups >> rewards
     scored = asked.after(graph, rewards, weights, durable=True)
     graph.edge(episodes, groups, durable=True)
-    graph.edge(scored, advantages, durable=True)  # a judge may answer otherwise; and a replay is made of these
+    drawn.after(graph, scored, advantages)
     freshness = Freshness(config.max_lag, config.late)
     graph.feedback(trainer, weights, initial=lambda: learner.weights, freshness=freshness)
     add_heldout(graph, config, parts, pinned, learner, weights, pools)

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from graphs.drawing import DrawConfig
 from graphs.heldout_config import HeldoutConfig
 from graphs.rl_faults import of_learning, of_sizes
 from graphs.scoring_config import CriticConfig, ReferenceConfig, TeacherConfig
@@ -37,6 +38,8 @@ class RlConfig(ToolPoolsConfig):
     """Episodes at once."""
     seed: int | None = Field(default=None, ge=0, lt=2**31)
     """Decides the order of the tasks, and nothing else; ``None`` takes the run's."""
+    draw: DrawConfig = DrawConfig()
+    """How tasks are drawn: alike, by weights of their sources, or by a curriculum."""
     sampling: SamplingConfig = SamplingConfig()
     """Temperature, stops and budgets of episodes. Draws from all tokens: a temperature above 0, and nothing that truncates."""
     limits: TimeLimits = TimeLimits()

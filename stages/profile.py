@@ -26,12 +26,13 @@ class Profile:
         last: step it ends after.
 
     Attributes:
+        last: the last step.
         armed: whether the steps that are told of are those it is about, as in one of several graphs of a program.
         on: whether it is being taken.
     """
 
     def __init__(self, folder: Path, first: int, last: int) -> None:
-        self._folder, self._first, self._last = folder, first, last
+        self._folder, self._first, self.last = folder, first, last
         self._starting = threading.Lock()
         self.armed = self.on = False
 
@@ -53,13 +54,8 @@ class Profile:
                 ) from error
             self.on = True
 
-    def step_ends(self, step: int) -> None:
-        """Stop and write the files, if it is the last step; in seconds rather than milliseconds."""
-        if step == self._last:
-            self.close()
-
     def close(self) -> None:
-        """Stop, also in the middle, as where a run ends before the last step. Harmless twice."""
+        """Stop and write the files, which may take seconds; also in the middle, where a run ends before. Harmless twice."""
         with self._starting:
             if self.on:
                 self.on = False

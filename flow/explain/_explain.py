@@ -18,7 +18,7 @@ from ._path import Paths, Stretch
 from ._pieces import Execution, Piece
 from ._replay import Change, gain, seconds_a_step
 from ._told import asked, compiled, slow, stages, stragglers
-from ._verdict import GraphVerdict, Kind, Leg, Lever, Part, Verdict
+from ._verdict import GraphVerdict, Kind, Leg, Level, Lever, Part, Verdict
 
 _LEAST = 0.03
 """Share of the critical path below which nothing is asked of what it would bring: half of it could not bring two percent."""
@@ -37,9 +37,11 @@ def explain(trace: Trace, servers: Mapping[str, str] | None = None) -> Verdict:
     """
     with _uncollected():
         parts = apart(trace)
-        graphs = tuple(_graph(execution, parts, servers or {}) for execution in parts.executions if execution.pieces)
+        linked = [(each, Links(each, parts.versions)) for each in parts.executions if each.pieces]
+        graphs = tuple(_graph(execution, links, parts, servers or {}) for execution, links in linked)
+        strides = [(links.steps[0].end, execution.end) for execution, links in linked]
         seconds = (parts.end - parts.start) / 1e9
-        return Verdict(seconds, parts.num_slices, graphs, slow(parts), compiled(parts), parts.left_out)
+        return Verdict(seconds, parts.num_slices, graphs, slow(parts), compiled(parts, strides), parts.left_out)
 
 
 @contextmanager
@@ -54,8 +56,7 @@ def _uncollected() -> Generator[None]:
             gc.enable()
 
 
-def _graph(execution: Execution, parts: Parts, servers: Mapping[str, str]) -> GraphVerdict:
-    links = Links(execution, parts.versions)
+def _graph(execution: Execution, links: Links, parts: Parts, servers: Mapping[str, str]) -> GraphVerdict:
     paths = Paths(execution, links)
     assert links.sink is not None, "there are pieces"
     whole = paths.walk(links.steps[-1], links.steps[-1].end, execution.start)
@@ -83,6 +84,7 @@ def _graph(execution: Execution, parts: Parts, servers: Mapping[str, str]) -> Gr
         idle_by=idle,
         stragglers=stragglers(execution),
         asked=asked(execution, parts, servers),
+        levels=tuple(Level(*counter) for counter in execution.counters),
         dropped=_counted(execution, "dropped", "reason"),
         retried=_counted(execution, "retried", "kind"),
         overdue=_counted(execution, "overdue", "node"),
@@ -210,4 +212,4 @@ def _in_stride(execution: Execution, links: Links) -> list[Piece]:
         return pieces
     begin = pieces[-_MOST_TASKS].start
     begin = next((step.end for step in links.steps if step.end >= begin), begin)
-    return [piece for piece in pieces if piece.start >= begin]
+    return [piece for piece in pieces if piece.start >= begin] or pieces[-_MOST_TASKS:]

@@ -2,12 +2,15 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from ._apart import COMPILE, WAITS, Parts
 from ._named import Named
 from ._pieces import Execution
 from ._verdict import Asked, Compiled, Slow, Stage, Stragglers
 
+Pairs: TypeAlias = Sequence[tuple[int, int]]
+"""From when to when, ns."""
 _STATES = ("work", "input", "ticket", "pool", "room")
 _LATE = 0.25
 _WORST = 5
@@ -97,13 +100,22 @@ def _slow(where: str, name: str, detail: str, lengths: list[int]) -> Slow:
     return Slow(where, name, detail, len(lengths), sum(lengths) / 1e9, p50, p90, p99, lengths[-1] / 1e9)
 
 
-def compiled(parts: Parts) -> tuple[Compiled, ...]:
-    """Compilations, by where."""
+def compiled(parts: Parts, strides: Pairs) -> tuple[Compiled, ...]:
+    """Compilations, by where.
+
+    Args:
+        parts: of the trace.
+        strides: from the end of the first step of each execution to its own end, ns: by then all should be compiled.
+    """
     rows: list[Compiled] = []
     for named in _all(parts):
         if named.name == COMPILE:
-            seconds = [length / 1e9 for length in _lengths(named)]
-            rows.append(Compiled(named.where, len(seconds), sum(seconds), len(seconds) - 1, sum(seconds[1:])))
+            again = [
+                (end - start) / 1e9
+                for start, end in zip(named.starts, named.ends, strict=True)
+                if any(begin < start < stop for begin, stop in strides)
+            ]
+            rows.append(Compiled(named.where, len(named.starts), sum(_lengths(named)) / 1e9, len(again), sum(again)))
     return tuple(sorted(rows, key=lambda row: -row.seconds))
 
 
@@ -131,9 +143,6 @@ def _during(named: Named, execution: Execution) -> Iterable[tuple[int, int]]:
     """Slices that began in an execution."""
     begin, end = execution.start, execution.end
     return ((start, stop) for start, stop in zip(named.starts, named.ends, strict=True) if begin <= start <= end)
-
-
-Pairs = Sequence[tuple[int, int]]
 
 
 def _asked(execution: Execution, role: str, work: Mapping[str, Pairs], asking: Pairs, attempts: Pairs) -> Asked:

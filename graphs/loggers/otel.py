@@ -9,6 +9,7 @@ steps, evaluations and episodes. What goes on in a stage is in the run's own tra
 """
 
 import datetime
+import logging
 import math
 import os
 import re
@@ -22,7 +23,33 @@ from graphs.runs.metrics import find, kind_of, numbers
 from stages.packages import optional_package
 
 _WHERE = "--options.loggers otel"
+_TOLD = "told"
 _LENGTHS = {"step": "step_s", "evaluation": "heldout_s"}
+
+
+class _Complaints(logging.Handler):
+    """Keeps the first complaint of the packages, which they would write past the live view, again and again."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._log, self._first = logging.getLogger("opentelemetry"), ""
+        self._log.addHandler(self)
+        self._log.propagate = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the first."""
+        self._first = self._first or record.getMessage()
+
+    def tell(self) -> None:
+        """Raise what was complained of, once."""
+        if self._first not in ("", _TOLD):
+            first, self._first = self._first, _TOLD
+            raise ConnectionError(first)
+
+    def detach(self) -> None:
+        """Complaints go where they went before."""
+        self._log.removeHandler(self)
+        self._log.propagate = True
 
 
 class Otel:
@@ -42,6 +69,7 @@ class Otel:
         self._run = self._tracer.start_span(told.name, attributes=attributes)
         self._phases: dict[str, tuple[Any, int]] = {}
         self._gauges: dict[str, Any] = {}
+        self._complaints = _Complaints()
 
     def row(self, row: Mapping[str, Any]) -> None:
         """Set a gauge to each number; a step or an evaluation is a span too, which ends when its row was written.
@@ -61,6 +89,7 @@ class Otel:
         elif kind in _LENGTHS and row.get(_LENGTHS[kind]) is not None:
             number = row["step"] if kind == "step" else row["version"]
             self._span(f"{kind} {number}", row["phase"], end, row[_LENGTHS[kind]], place)
+        self._complaints.tell()
 
     def episode(self, episode: Mapping[str, Any]) -> None:
         """A span of its length."""
@@ -73,8 +102,12 @@ class Otel:
             span.end(last)
         self._run.set_attribute("headrace.status", str(summary.get("status")))
         self._run.end()
-        for provider in self._providers:
-            provider.shutdown()
+        try:
+            for provider in self._providers:
+                provider.shutdown()
+            self._complaints.tell()
+        finally:
+            self._complaints.detach()
 
     def _gauge(self, kind: str, metric: str) -> Any:
         name = re.sub(r"[^-_.a-zA-Z0-9]", "_", f"headrace.{kind}.{metric}".replace("/", "."))[:255]

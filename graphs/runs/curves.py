@@ -22,7 +22,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def plot(values: Sequence[float], width: int, height: int) -> list[str]:
-    """A curve of dots, its points joined.
+    """A curve of dots from one side to the other, its points joined.
 
     Args:
         values: oldest first; what is not finite leaves a gap.
@@ -30,7 +30,7 @@ def plot(values: Sequence[float], width: int, height: int) -> list[str]:
         height: lines, of four dots each.
     """
     cells = [[_EMPTY] * width for _ in range(height)]
-    points = thinned(values, 2 * width)
+    points = _stretched(thinned(values, 2 * width), 2 * width)
     low, high = _range(points)
     before: int | None = None
     for column, point in enumerate(points):
@@ -52,6 +52,17 @@ def thinned(values: Sequence[float], most: int) -> list[float | None]:
         parts = [list(values[at * count // most : (at + 1) * count // most]) for at in range(most)]
     kept = [[value for value in part if math.isfinite(value)] for part in parts]
     return [sum(part) / len(part) if part else None for part in kept]
+
+
+def _stretched(points: Sequence[float | None], columns: int) -> list[float | None]:
+    """Points spread over more columns, straight lines between them; a gap stays one."""
+    found: list[float | None] = []
+    for column in range(columns if points else 0):
+        place = column * (len(points) - 1) / max(columns - 1, 1)
+        left, part = int(place), place - int(place)
+        one, other = points[left], points[min(left + 1, len(points) - 1)]
+        found.append(one if part == 0 or one is None or other is None else one + (other - one) * part)
+    return found
 
 
 def _range(points: Sequence[float | None]) -> tuple[float, float]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from flow import Summary
 
+_PLACE = re.compile(r'^ *File "(.+)", line (\d+)', re.MULTILINE)
 ERRORS = "errors"
 """Folder of the run that they lie in, a file for each stage and kind."""
 
@@ -45,3 +46,10 @@ def error_file(folder: Path, stage: str, kind: str) -> Path:
 def last_line(trace: str) -> str:
     """The last line of a traceback, which says what it was."""
     return trace.strip().splitlines()[-1].strip() if trace.strip() else ""
+
+
+def in_short(kind: str, trace: str) -> str:
+    """What a traceback ends with, and the place in the code that is nearest to it: ``no such file (tools.py:12)``."""
+    places = [f"{Path(file).name}:{line}" for file, line in _PLACE.findall(trace)]
+    told = last_line(trace).removeprefix(f"{kind}: ")
+    return f"{told} ({places[-1]})" if places else told

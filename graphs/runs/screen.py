@@ -44,7 +44,7 @@ class Problem:
         stage: name.
         kind: of the error.
         count: how often it ended an item; 0 where it ended none, as before a retry.
-        text: last line of its first traceback.
+        text: what its first traceback ends with, and where.
     """
 
     stage: str

@@ -9,13 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from flow.explain import Asked, GraphVerdict, Lever, Slow, Stage, Verdict
-from graphs.verdict.names import ENGINE_POOL, EPISODES
+from graphs.verdict.names import ENGINE_POOL, EPISODES, TURNS
 
 _WORTH = 0.03
 """Throughput below which nothing is advised."""
 _MOST = 4
+_LATE = 0.1
+"""Share of the critical path in late hand-overs from which the event loop is spoken of."""
 _ROOMY = 0.7
 """Share of the time that an engine is busy below which more requests may cost it nothing."""
+_OF_ENVIRONMENTS = {"setup", "reset", "score", "close"}
 _OPTIONS = {"episodes": "--rl.max-concurrency"}
 
 
@@ -42,10 +45,20 @@ def advised(graph: GraphVerdict, verdict: Verdict) -> tuple[Advice, ...]:
     """
     levers = [lever for lever in (graph.bound, *graph.runners_up) if lever is not None and lever.gain >= _WORTH]
     found = [advice for lever in levers for advice in _RULES[lever.kind](lever, graph, verdict)]
+    found += _event_loop(graph)
     seen: dict[str, Advice] = {}
     for advice in found:
         seen.setdefault(advice.what, advice)
-    return tuple(sorted(seen.values(), key=lambda advice: -(advice.gain or 0.0))[:_MOST])
+    return tuple(seen.values())[:_MOST]
+
+
+def _event_loop(graph: GraphVerdict) -> Sequence[Advice]:
+    """Nothing that is declared in the graph makes up for an event loop that is behind."""
+    late = sum(part.share for part in graph.path if part.kind == "hand-over")
+    if late < _LATE:
+        return []
+    what = "less work on the event loop: environments, tools and rewards as plain functions, which run in threads"
+    return [Advice(what, f"{late:.0%} of the critical path is hand-overs that came late; see the counter loop lag", None)]
 
 
 def _stage(lever: Lever, graph: GraphVerdict, verdict: Verdict) -> Sequence[Advice]:
@@ -98,8 +111,7 @@ def _inside_episodes(lever: Lever, graph: GraphVerdict, verdict: Verdict, stage:
 
 
 def _faster_tools(verdict: Verdict) -> str:
-    names = {"setup", "reset", "queue", "model", "tool", "score", EPISODES}
-    tools = [row for row in verdict.slow if row.where == EPISODES and row.name not in names and not row.detail]
+    tools = [row for row in around(verdict) if row.name not in _OF_ENVIRONMENTS]
     return f"a faster tool {tools[0].name}, p99 {tools[0].p99:.2g} s" if tools else "faster tools, or a limit on their time"
 
 
@@ -145,7 +157,7 @@ def _load(lever: Lever, graph: GraphVerdict, verdict: Verdict) -> Sequence[Advic
 
 def _compile(lever: Lever, graph: GraphVerdict, verdict: Verdict) -> Sequence[Advice]:
     again = sum(row.again for row in verdict.compiled)
-    why = f"{lever.share:.0%} of the critical path is compilation in {lever.name}; compiled again {again} times"
+    why = f"{lever.share:.0%} of the critical path is compilation in {lever.name}; compiled {again} times after a first step"
     return [Advice("fewer shapes: one row length, fixed buckets; a compilation cache kept between runs", why, lever.gain)]
 
 
@@ -169,6 +181,12 @@ def idle_of(asked: Asked) -> Sequence[tuple[str, float]]:
     return sorted(((why, share) for why, share in found if share >= 0.005), key=lambda pair: -pair[1])
 
 
+def around(verdict: Verdict) -> Sequence[Slow]:
+    """Tools and environments: what episodes do that is no turn of the model."""
+    besides = {*TURNS, "tool", EPISODES}
+    return [row for row in verdict.slow if row.where == EPISODES and row.name not in besides and not row.detail]
+
+
 def slowest(verdict: Verdict, most: int) -> Sequence[Slow]:
-    """Work that took the most time in all."""
-    return [row for row in verdict.slow if row.count and row.seconds > 0][:most]
+    """Work that took the most time in all; compilations are told apart."""
+    return [row for row in verdict.slow if row.seconds > 0 and row.name != "compile"][:most]

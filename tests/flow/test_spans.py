@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from showing_stages import look, show, show_beside, show_later
+from showing_stages import look, show, show_beside, show_later, tell_of_a_request
 
 import flow
 from flow import Context, DeadlineExceeded, Drop, Graph, Inline, Processes, Run, Threads
@@ -148,6 +148,19 @@ def test_arrows_and_details_of_a_span_are_kept(tmp_path):
     (asked,) = named(trace, "ask")
     assert (asked.flows, asked.args) == ((77, 78), {"name": "of an argument", "share": 0.5})
     assert [each.flows for each in trace.instants if each.name == "answer"] == [(77,)]
+
+
+@pytest.mark.parametrize("placement", [Inline(), pytest.param(Processes(), marks=pytest.mark.slow)], ids=["loop", "processes"])
+def test_what_is_told_when_it_is_over_lies_where_it_was(placement, tmp_path):
+    """S104: of a server that says in its reply how long a request waited."""
+    trace = traced(tmp_path, tell_of_a_request, placement=placement)
+    for request, queue, answer in zip(*(named(trace, name) for name in ("request", "queue", "answer")), strict=True):
+        assert lies_in(queue, request)
+        assert lies_in(answer, request)
+        assert queue.end_ns - queue.start_ns == pytest.approx(5e6, abs=1e3)
+        assert answer.start_ns == pytest.approx(queue.end_ns, abs=1e3)
+        assert answer.end_ns - answer.start_ns == pytest.approx(10e6, abs=1e3)
+    assert [each.args for each in named(trace, "queue")] == [{"number": 0}, {"number": 1}]
 
 
 def test_outside_of_any_attempt_and_where_nobody_records_nothing_happens():

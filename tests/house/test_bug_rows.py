@@ -50,6 +50,14 @@ def test_every_reported_fault_of_times_has_a_test_of_a_run_that_names_it():
     assert unnamed(TIME_ROWS, ROOT / "graphs") == []
 
 
+RECORD_ROWS = (40, 43)
+"""Of what a run writes of itself: its counts, and numbers that are none."""
+
+
+def test_every_reported_fault_of_what_a_run_writes_has_a_test_of_graphs_that_names_it():
+    assert unnamed(RECORD_ROWS, ROOT / "graphs") == []
+
+
 CLI_ROWS = (26, 81, 83, 105, 107)
 """Of the command line and of settings."""
 

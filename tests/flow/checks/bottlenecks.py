@@ -82,7 +82,7 @@ class World:
 
 
 def drawn(kind: str, seed: int) -> World:
-    """A world in which this is meant to be the bottleneck: it is 1.6 to 4 times as loaded as anything else."""
+    """A world in which this is meant to be the bottleneck: it is 2.5 to 10 times as loaded as anything else."""
     chance = random.Random(f"{kind} {seed}")
     loads = {node: chance.uniform(0.1, 0.4) for node in WORKERS}
     world = World(seed, {}, tail=chance.uniform(1.5, 3.0), max_lag=chance.choice((1, 1, 2)))

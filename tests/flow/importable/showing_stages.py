@@ -47,3 +47,13 @@ async def show_beside(number: int, context: Context) -> int:
         threads = (asyncio.to_thread(thread, f"thread {index}", 0.03 + 0.01 * index) for index in range(2))
         await asyncio.gather(task("task 0", 0.02), task("task 1", 0.05), *threads)
     return number
+
+
+async def tell_of_a_request(number: int, context: Context) -> int:
+    """What a server told of a request, once it is answered."""
+    with context.span("request"):
+        began_s = asyncio.get_running_loop().time()
+        await asyncio.sleep(0.02)
+        context.spent("queue", began_s, began_s + 0.005, number=number)
+        context.spent("answer", began_s + 0.005, began_s + 0.015)
+    return number

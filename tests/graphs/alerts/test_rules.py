@@ -1,6 +1,7 @@
 """Rules of alerts: what is written, what is refused, when one is raised and when it is over."""
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -86,3 +87,8 @@ def test_what_is_not_a_number_is_above_nothing_and_seen_where_it_is_asked_for() 
 
 def test_what_is_watched_unasked_can_be_read() -> None:
     assert len(read_rules(DEFAULTS)) == len(DEFAULTS)
+
+
+def test_what_is_watched_unasked_stands_in_the_page() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "watching.md").read_text()
+    assert [rule for rule in DEFAULTS if f"`{rule}`" not in page] == []

@@ -1,13 +1,15 @@
 """OpenTelemetry, to a collector on loopback that reads its own protocol."""
 
-import math
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
+from graphs.loggers.aside import Aside
 from graphs.loggers.logger import Told
 from graphs.loggers.otel import open_otel
 
@@ -67,7 +69,7 @@ def test_metrics_are_gauges_and_steps_and_episodes_are_spans_in_their_phase(
 ) -> None:
     """S43: a gauge holds no number that is not finite, so it is an event of the phase."""
     logger = open_otel(told())
-    logger.row(steps(1, loss=math.nan))
+    logger.row(steps(1, loss=float("nan")))
     logger.row({**steps(1), "drawn/my tasks": 4})
     logger.row(healthy(30.0))
     logger.episode({"time": "2026-01-01T00:00:01+00:00", "phase": "rl", "seconds": 0.5, "status": "finished", "task": "a"})
@@ -86,6 +88,29 @@ def test_metrics_are_gauges_and_steps_and_episodes_are_spans_in_their_phase(
     assert (step.end_time_unix_nano - step.start_time_unix_nano) / 1e9 == 0.25
     assert (episode.end_time_unix_nano - episode.start_time_unix_nano) / 1e9 == 0.5
     assert (collected.resource["service.name"], collected.resource["service.instance.id"]) == ("headrace", "it")
+
+
+@pytest.mark.slow
+def test_a_collector_that_is_not_there_is_told_once_and_the_packages_print_nothing(
+    told: Callable[..., Told], steps: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody listens on the port; the packages would try for ten seconds, which their own variable shortens here."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
+    failures: list[str] = []
+    aside = Aside("otel", lambda: open_otel(told()), failures.append)
+    began = time.monotonic()
+    for number in range(50):
+        aside.row(steps(number))
+        time.sleep(0.01)
+    assert aside.close({"status": "completed"})
+    assert time.monotonic() - began < 10
+    assert len(failures) == 1
+    assert failures[0].startswith("the logger otel failed: ConnectionError: ")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_the_environment_decides_where_it_goes(

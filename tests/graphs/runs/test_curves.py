@@ -21,6 +21,8 @@ def test_a_plot_has_its_first_point_below_and_its_last_above_and_joins_them() ->
     """Four dots down and two across in each character: a rise from the bottom left to the top right, by hand."""
     assert plot([0, 1], 1, 1) == [chr(0x2800 + 0x40 + 0x08 + 0x10 + 0x20 + 0x80)]
     assert plot([1, 1, 1, 1], 2, 1) == ["⣀⣀"]
+    assert [line.strip("⠀") for line in plot([0, 1], 40, 4)] != ["", "", "", ""]
+    assert plot([0, 1], 40, 4)[0][-1] != "⠀"
     rising = plot(list(range(40)), 10, 3)
     assert len(rising) == 3
     assert all(len(line) == 10 for line in rising)

@@ -11,6 +11,7 @@ import pytest
 from flow import Collect, Context, Failed, Gathered, Graph, Run, Shrink, StageFailed
 from flow.testing import run_virtual
 from flow.trace import LoopLag
+from graphs.runs.errors import in_short
 from graphs.runs.folder import RunFolder
 from graphs.runs.health import EngineCounts, GroupAges, Health, memory_bytes, memory_limit
 from graphs.runs.json_rows import decode
@@ -149,3 +150,11 @@ def test_the_first_traceback_of_each_kind_of_error_lies_in_a_file(tmp_path: Path
     assert file.name == "fails-ZeroDivisionError.txt"
     assert file.read_text().rstrip().endswith("ZeroDivisionError: number 0")
     assert "Traceback" in file.read_text()
+
+
+def test_an_error_in_short_is_its_end_and_the_nearest_place() -> None:
+    frames = '  File "/a/b/stage.py", line 3, in f\n    g()\n  File "/a/tools.py", line 12, in g\n'
+    trace = f"Traceback (most recent call last):\n{frames}OSError: full\n"
+    assert in_short("OSError", trace) == "full (tools.py:12)"
+    assert in_short("timed_out", "after 30 s") == "after 30 s"
+    assert in_short("odd", "") == ""

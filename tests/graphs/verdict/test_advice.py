@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from flow.explain import GraphVerdict, Lever, Slow, Stage, Stragglers, Verdict
+from flow.explain import GraphVerdict, Lever, Part, Slow, Stage, Stragglers, Verdict
 from graphs.verdict.advice import advised
 
 
@@ -17,7 +17,7 @@ def graph(bound: Lever, **changes: Any) -> GraphVerdict:
         "graph": "rl", "start": 0.0, "seconds": 100.0, "sink": "trainer", "steps": 10, "step": 10.0, "bound": bound,
         "runners_up": (), "experiments": {}, "path": (), "way": (), "way_step": 0, "idle": 0.6, "idle_by": (),
         "stages": (stage("prompts"), stage("episodes", 8, 0.9, engine=0.3), stage("rewards", 2), stage("trainer", 1, 0.4)),
-        "stragglers": None, "asked": (), "dropped": {}, "retried": {}, "overdue": {}, "stalls": (),
+        "stragglers": None, "asked": (), "levels": (), "dropped": {}, "retried": {}, "overdue": {}, "stalls": (),
     }  # fmt: skip
     return GraphVerdict(**{**given, **changes})
 
@@ -69,6 +69,12 @@ def test_groups_that_wait_for_one_member_are_a_reason_to_bound_episodes() -> Non
     late = Stragglers(100, 60, 30.0, 0.3, (("1.2", 2.0),))
     found = advised(graph(Lever("stage", "episodes", 0.7, 0.4), stragglers=late), whole())
     assert found[-1].why == "60 of 100 groups waited for one member, 30% of their time"
+
+
+def test_late_hand_overs_are_a_reason_to_look_at_the_event_loop() -> None:
+    path = (Part("work", "episodes", 80.0, 0.8), Part("hand-over", "groups", 20.0, 0.2))
+    found = advised(graph(Lever("sink", "trainer", 0.8, 0.01), path=path), whole())
+    assert [each.why for each in found] == ["20% of the critical path is hand-overs that came late; see the counter loop lag"]
 
 
 def test_nothing_is_advised_that_would_bring_nothing() -> None:
