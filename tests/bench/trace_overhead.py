@@ -2,7 +2,7 @@
 
 Two whole runs differ by more than a trace costs, so the figure that counts is counted: how often each hook was called in the
 run, times what one takes, on the thread that works and on the one that writes. Targets: under 1 % of the run; under 1 us for a
-span; a million spans in under 100 MB, read and judged in under 20 s. ``--pairs N`` (3) and ``--steps N`` (20) of the
+span; a million spans in under 100 MB, read and judged in under 20 s. ``--pairs N`` (3) and ``--steps N`` (10) of the
 calculator.
 
 Times of the parts are those of the processor, of the thread that does it: what others do on the machine is no cost of a trace.
@@ -41,7 +41,7 @@ def main() -> None:
     """Prints the measurements, as one line of JSON at last."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=10)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -192,7 +192,12 @@ def calculator_run(folder: Path, pairs: int, steps: int, hooks: dict[str, float]
 def seconds_of(folder: Path, steps: int, recorded: bool) -> float:
     """Wall seconds that the graphs of a run are at work: no imports, no compilation of the engine."""
     base = CalculatorConfig()
-    config = base.model_copy(update={"rl": base.rl.model_copy(update={"steps": steps})})
+    changes = {
+        "warm_start": base.warm_start.model_copy(update={"steps": 10}),
+        "evaluate": base.evaluate.model_copy(update={"num_tasks": 16}),
+        "rl": base.rl.model_copy(update={"steps": steps}),
+    }
+    config = base.model_copy(update=changes)
     run_folder, program = RunFolder(folder), calculator(config)
     plans, view = prepare(program, run_folder), View(Console(quiet=True))
     options = SavingOptions(checkpoint_every=None, trace_bytes=512_000_000 if recorded else None)
