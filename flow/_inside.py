@@ -7,11 +7,13 @@ it has a span open.
 
 import asyncio
 import threading
+from asyncio import current_task
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from threading import get_ident
 from types import TracebackType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from ._spans import UNSEEN
 from .trace import Recorder
@@ -93,11 +95,11 @@ class Inside:
 
     def own(self) -> None:
         """The calling task is the worker from now on."""
-        self.task, self.loop, self.home = asyncio.current_task(), asyncio.get_running_loop(), threading.get_ident()
+        self.task, self.loop, self.home = current_task(), asyncio.get_running_loop(), get_ident()
 
     def on_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call on a thread that does the worker's work meanwhile."""
-        self._thread = here = threading.get_ident()
+        self._thread = here = get_ident()
         try:
             return function(*arguments)
         finally:
@@ -108,7 +110,7 @@ class Inside:
 
     def span(self, name: str, args: Mapping[str, Any], flows: Sequence[int] = ()) -> AbstractContextManager[None]:
         """See ``flow.span``."""
-        return UNSEEN if self._recorder is None else _Span(name, args or None, flows, self)
+        return UNSEEN if self._recorder is None else _Span(name, args, flows, self)
 
     def mark(self, name: str, args: Mapping[str, Any], flows: Sequence[int] = ()) -> None:
         """See ``flow.mark``."""
@@ -142,10 +144,10 @@ class Inside:
 
     def strand(self) -> Hashable:
         """What the caller is: the worker's task, which also stands for its thread, another task, or another thread."""
-        thread = threading.get_ident()
+        thread = get_ident()
         if thread != self.home:
             return self.task if thread == self._thread else thread
-        task = asyncio.current_task(self.loop)
+        task = current_task(self.loop)
         return self.task if task is None else task  # on the loop and in no task: a step of the worker, see ``Pump``
 
     def is_worker(self) -> bool:
@@ -215,15 +217,14 @@ class Inside:
 class _Span(Opens, eq=False):
     """A span, which is also its own mark: it is to cost less than a microsecond, so it is one object and few calls."""
 
-    inside: Inside | None = None
+    inside: Inside = cast("Inside", None)
     strand: Hashable = None
     attempt: int = 0
 
     def __enter__(self) -> None:
         inside = self.inside
-        assert inside is not None
         self.attempt = inside.attempt
-        if threading.get_ident() == inside.home and asyncio.current_task(inside.loop) is inside.task:
+        if get_ident() == inside.home and current_task(inside.loop) is inside.task:
             row = inside.row
             row += (inside.clock(), self)
         else:
@@ -231,7 +232,6 @@ class _Span(Opens, eq=False):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         inside = self.inside
-        assert inside is not None
         if self.strand is not None:
             inside.close(self.strand, self.attempt)
         elif self.attempt == inside.attempt:  # else it ended with the attempt it was in

@@ -6,6 +6,7 @@ classes. Field numbers: ``trace_packet.proto``, ``track_event.proto`` and ``debu
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from struct import Struct
 
 from ._recorder import Argument
@@ -35,9 +36,13 @@ def varint(number: int) -> bytes:
 
 def time_of(at_ns: int) -> bytes:
     """The timestamp field of a packet; times below 2**63."""
-    return b"\x40" + _PAIRS[at_ns & 16383] + _PAIRS[at_ns >> 14 & 16383] + _PAIRS[at_ns >> 28 & 16383] + _PAIRS[
-        at_ns >> 42 & 16383
-    ] + _SMALL[at_ns >> 56]  # fmt: skip
+    return b"\x40" + _PAIRS[at_ns & 16383] + _PAIRS[at_ns >> 14 & 16383] + _late_bits(at_ns >> 28)
+
+
+@lru_cache(16)
+def _late_bits(number: int) -> bytes:
+    """What times have in common for a quarter of a second."""
+    return _PAIRS[number & 16383] + _PAIRS[number >> 14 & 16383] + _SMALL[number >> 28]
 
 
 def text_of(value: str) -> bytes:
@@ -97,24 +102,33 @@ class TrackWire:
         return self._packet(time_field, self._heads[COUNT] + _VALUE(0xE1, 0x02, value))
 
     def _packet(self, time_field: bytes, event: bytes) -> bytes:
-        body = time_field + self._rest + varint(len(event)) + event
-        return b"\x0a" + varint(len(body)) + body
+        length = len(event)
+        body = time_field + self._rest + (_SMALL[length] if length < 128 else varint(length)) + event
+        length = len(body)
+        return b"\x0a" + (_SMALL[length] if length < 128 else varint(length)) + body
 
     def _notes(self, args: Mapping[str, Argument]) -> bytes:
         notes = b""
         for key, value in args.items():
             number = self._arg_iids.get(key)
-            if number is not None:
-                name = b"\x08" + varint(number)
+            name = b"\x08" + varint(number) if number is not None else _written_out(key)
+            if isinstance(value, int) and value.__class__ is int and 0 <= value < 128:
+                note = name + b"\x20" + _SMALL[value]
             else:
-                text = text_of(key)
-                name = b"\x52" + varint(len(text)) + text
-            note = name + _value(value)
-            notes += b"\x22" + varint(len(note)) + note
+                note = name + _value(value)
+            length = len(note)
+            notes += b"\x22" + (_SMALL[length] if length < 128 else varint(length)) + note
         return notes
 
 
+def _written_out(name: str) -> bytes:
+    text = text_of(name)
+    return b"\x52" + varint(len(text)) + text
+
+
 def _value(value: Argument) -> bytes:
+    if isinstance(value, str) and value.isascii() and len(value) < 128:
+        return b"\x32" + _SMALL[len(value)] + value.encode()
     if value.__class__ is int and 0 <= value < 2**63:  # type: ignore[operator]
         return b"\x20" + varint(value)  # type: ignore[arg-type]
     if isinstance(value, bool):

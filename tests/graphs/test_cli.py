@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from flow.trace import read_trace
 from graphs.calculator import CalculatorConfig
 from graphs.cli import main
 
@@ -92,6 +93,15 @@ def test_a_broken_edge_is_told_in_four_parts(own: Path, capsys: pytest.CaptureFi
 def test_a_graph_of_ones_own_runs(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["run", "own.py:fine", "--options.name", "mine"])
     assert (own / "runs" / "mine" / "summary.json").exists()
+
+
+def test_the_trace_of_a_run_has_the_size_it_is_given_or_is_left_out(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["run", "own.py:fine", "--options.name", "traced", "--options.trace-bytes", "1000000"])
+    main(["run", "own.py:fine", "--options.name", "bare", "--options.trace-bytes", "None"])
+    assert any(read_trace(own / "runs" / "traced").slices)
+    assert list((own / "runs" / "bare").glob("*.pftrace")) == []
+    text = refused(capsys, "run", "own.py:fine", "--options.trace-bytes", "10")
+    assert "expected at least 1000000, got 10, in --options.trace-bytes; raise it" in text
 
 
 def test_a_misspelt_name_is_answered_with_the_nearest(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
