@@ -172,7 +172,8 @@ def _levers(
             add("load", part.name, part.share, Change(times={part.name: 0.5}))
         elif part.kind == "compile":
             # Most is compiled before the part that is done again, so its share of the path tells what it cost.
-            found.append(Lever("compile", part.name, part.share, 1 / (1 - part.share / 2) - 1, 1 / (1 - part.share) - 1))
+            rest = max(1 - part.share, _NOTHING)
+            found.append(Lever("compile", part.name, part.share, 1 / (1 - part.share / 2) - 1, 1 / rest - 1))
     for pool in _waited_for(execution, path):
         share = sum(part.share for part in path if part.kind == "pool" and pool in part.name.split(" and "))
         add("pool", pool, share, Change(pools={pool: 2.0}))
