@@ -18,7 +18,7 @@ from ._path import Paths, Stretch
 from ._pieces import Execution, Piece
 from ._replay import Change, gain, seconds_a_step
 from ._told import asked, compiled, slow, stages, stragglers
-from ._verdict import GraphVerdict, Kind, Leg, Lever, Part, Verdict
+from ._verdict import GraphVerdict, Kind, Leg, Level, Lever, Part, Verdict
 
 _LEAST = 0.03
 """Share of the critical path below which nothing is asked of what it would bring: half of it could not bring two percent."""
@@ -84,6 +84,7 @@ def _graph(execution: Execution, links: Links, parts: Parts, servers: Mapping[st
         idle_by=idle,
         stragglers=stragglers(execution),
         asked=asked(execution, parts, servers),
+        levels=tuple(Level(*counter) for counter in execution.counters),
         dropped=_counted(execution, "dropped", "reason"),
         retried=_counted(execution, "retried", "kind"),
         overdue=_counted(execution, "overdue", "node"),
@@ -211,4 +212,4 @@ def _in_stride(execution: Execution, links: Links) -> list[Piece]:
         return pieces
     begin = pieces[-_MOST_TASKS].start
     begin = next((step.end for step in links.steps if step.end >= begin), begin)
-    return [piece for piece in pieces if piece.start >= begin]
+    return [piece for piece in pieces if piece.start >= begin] or pieces[-_MOST_TASKS:]

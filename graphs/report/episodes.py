@@ -47,7 +47,7 @@ class Turn:
     """
 
     sampled: bool
-    pieces: Sequence[Piece]
+    pieces: list[Piece]
 
 
 @dataclass(frozen=True)
@@ -124,15 +124,14 @@ def _of_sample(row: Row, most: int) -> Shown:
 def _piece(text: str, kind: str, numbers: Sequence[object]) -> Piece:
     if kind != SAMPLED:
         return Piece(text, NAMES.get(kind, NAMES[OBSERVATION]))
-    behaviour, trainer, advantage, version = numbers
-    gap = None if number(behaviour) is None or number(trainer) is None else abs(float(trainer) - float(behaviour))  # pyright: ignore
-    written = ",".join("" if value is None else f"{value:.4g}" for value in map(number, (behaviour, trainer, advantage)))
-    return Piece(text, NAMES[SAMPLED], f"{written},{version}", gap is not None and gap >= FAR)
+    behaviour, trainer, advantage, version = map(number, numbers)
+    far = behaviour is not None and trainer is not None and abs(trainer - behaviour) >= FAR
+    told = ["" if value is None else f"{value:.4g}" for value in (behaviour, trainer, advantage)]
+    return Piece(text, NAMES[SAMPLED], ",".join([*told, "" if version is None else f"{version:.0f}"]), far)
 
 
-def _append(pieces: Sequence[Piece], piece: Piece) -> None:
+def _append(pieces: list[Piece], piece: Piece) -> None:
     """Tokens that were not sampled have no numbers: those of one kind are one piece."""
-    assert isinstance(pieces, list)
     if pieces and not piece.numbers and pieces[-1].kind == piece.kind and not pieces[-1].numbers:
         pieces[-1] = Piece(pieces[-1].text + piece.text, piece.kind)
     else:

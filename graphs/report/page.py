@@ -26,8 +26,12 @@ REPORT = "report.html"
 _TEMPLATES = Path(__file__).with_name("template")
 
 
-def write_report(folder: Path) -> Path:
+def write_report(folder: Path, most_bytes: int | None = None) -> Path:
     """Write ``report.html`` into the folder of a run, whole or not at all, and give it.
+
+    Args:
+        folder: of the run.
+        most_bytes: see ``verdict_of``.
 
     Raises:
         OSError: it cannot be written.
@@ -35,7 +39,7 @@ def write_report(folder: Path) -> Path:
     record = read_record(folder)
     path = folder / REPORT
     part = path.with_suffix(".part")
-    part.write_text(page(record.folder.name, body(record, verdict_of(record))), encoding="utf-8")
+    part.write_text(page(record.folder.name, body(record, verdict_of(record, most_bytes))), encoding="utf-8")
     return part.replace(path)
 
 

@@ -108,6 +108,8 @@ def _facts(record: RunRecord, summary: Row, rows: Sequence[Row]) -> Iterator[Fac
     if number(summary.get("wall_s")) is not None:
         trained = number(summary.get("train_s"))
         yield Fact("Time", clock(summary["wall_s"]), f"{clock(trained)} in the main phase" if trained else "")
+    elif record.health and (seconds := number(record.health[-1]["seconds"])) is not None:
+        yield Fact("Time", clock(seconds), "so far")
     if number(summary.get("peak_rss_mb")) is not None:
         yield Fact("Host memory", f"{short(summary['peak_rss_mb'])} MB", "at its peak")
 

@@ -10,9 +10,6 @@ from graphs.report.record import RunRecord
 from graphs.verdict.names import SERVERS
 from graphs.verdict.text import told
 
-MOST_BYTES = 30_000_000
-"""Of traces that are read for a report: more takes longer than somebody waits who has just ended a run."""
-
 
 @dataclass(frozen=True)
 class Told:
@@ -27,15 +24,18 @@ class Told:
     rest: str = ""
 
 
-def verdict_of(record: RunRecord) -> Told | None:
-    """What ``headrace trace`` says of the main phase, or where to have it said of a long trace; ``None`` without a trace.
+def verdict_of(record: RunRecord, most_bytes: int | None = None) -> Told | None:
+    """What ``headrace trace`` says of the main phase, or where to have it said; ``None`` without a trace that can be read.
 
     Args:
         record: of the run.
+        most_bytes: of a trace that is read, which takes a second for some 3 MB; ``None`` for any.
     """
-    files = list(record.folder.glob("*.pftrace"))
-    if sum(file.stat().st_size for file in files) > MOST_BYTES:
-        return Told(f"The trace is long: headrace trace {record.folder} tells.")
+    size = sum(file.stat().st_size for file in record.folder.glob("*.pftrace"))
+    if most_bytes is not None and size > most_bytes:
+        run = record.folder.name
+        where = f"headrace trace {run} tells, and headrace report {run} puts it here"
+        return Told(f"The trace, of {size / 1e6:,.0f} MB, is not read yet: {where}.")
     try:
         verdict = explain(read_trace(record.folder), SERVERS)
     except (TraceError, OSError):

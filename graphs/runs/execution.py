@@ -41,6 +41,8 @@ from stages.tools.run import tools_of_run
 from stages.train.stop import stop_in
 
 Prepared = Sequence[tuple[Phase, Plan]]
+_QUICKLY_READ = 10_000_000
+"""Bytes of a trace that is read for the report at the end of a run: some three seconds."""
 _OF_ONE_START = ("status", "error", "versions")
 """What a summary says of one start of a run, and no commit keeps."""
 
@@ -157,7 +159,8 @@ class Execution:
         """Write the report. What it is made of is on disk, so nothing is lost where that fails: it may be written again."""
         try:
             self._folder.finish()
-            write_report(self._folder.path)
+            # Who stopped it is not kept waiting by a verdict.
+            write_report(self._folder.path, _QUICKLY_READ if self._summary["status"] == "completed" else 0)
         except Exception as error:
             self._view.say(
                 f"warning: the report could not be written: {error!r}; headrace report {self._folder.path} tries again"

@@ -1,6 +1,8 @@
 """JSON of what a run tells: rows and summaries. Files are elsewhere."""
 
+import contextlib
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,22 @@ def decode(line: bytes) -> dict[str, Any]:
     """
     row = msgspec.json.decode(line, type=dict[str, Any])
     return {name: _NAMED[value] if isinstance(value, str) and value in _NAMED else value for name, value in row.items()}
+
+
+def rows_in(file: Path, size: int | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of a file, passing over one that is torn; none where there is no file.
+
+    Args:
+        file: with a row in each line.
+        size: bytes of it that are read; ``None`` for all.
+    """
+    if not file.exists():
+        return
+    with file.open("rb") as rows:
+        content = rows.read(-1 if size is None else size)
+    for line in content.splitlines():
+        with contextlib.suppress(msgspec.DecodeError):
+            yield decode(line)
 
 
 def _plain(value: Any) -> Any:

@@ -35,8 +35,9 @@
     line.setAttribute("y1", 12); line.setAttribute("y2", svg.viewBox.baseVal.height - 34);
     line.style.visibility = "visible";
     tip.textContent = [a + " " + x[best]].concat(s.map((one) => {
-      const band = one.l && one.l[best] !== null ? " (" + short(one.l[best], u) + " to " + short(one.h[best], u) + ")" : "";
-      return one.n + ": " + short(one.v[best], u) + band;
+      const bare = u === "share" ? u : "", unit = u === one.n ? "" : u;
+      const band = one.l && one.l[best] !== null ? ", " + short(one.l[best], bare) + " to " + short(one.h[best], bare) : "";
+      return one.n + ": " + short(one.v[best], unit) + band;
     })).join("\n");
     near(event.clientX, event.clientY);
   };
@@ -70,17 +71,27 @@
   // While it is served: take over what is new, and leave what a reader has opened or written as it is.
   const every = Number(document.body.dataset.refresh);
   let known = "";
+  const sent = {};
+  document.querySelectorAll("header, section").forEach((part) => (sent[part.id] = part.outerHTML));
   const renewed = (text) => {
     const fresh = new DOMParser().parseFromString(text, "text/html");
+    let last = document.querySelector("header");
     fresh.querySelectorAll("header, section").forEach((part) => {
-      const old = document.getElementById(part.id);
+      const old = document.getElementById(part.id), same = sent[part.id] === part.outerHTML;
+      if (old && same) { last = old; return; }
+      sent[part.id] = part.outerHTML;
       part.querySelectorAll("details[id]").forEach((one) => {
         const before = document.getElementById(one.id);
         if (before) one.open = before.open;
       });
-      if (!old) document.querySelector("main").append(part); else if (old.outerHTML !== part.outerHTML) old.replaceWith(part);
+      part.querySelectorAll("input[data-filter]").forEach((one) => {
+        const before = document.querySelector("input[data-filter=" + one.dataset.filter + "]");
+        if (before) one.value = before.value;
+      });
+      if (old) old.replaceWith(part); else if (last.tagName === "HEADER") document.querySelector("main").prepend(part); else last.after(part);
+      part.querySelectorAll("input[data-filter]").forEach(filter);
+      last = part;
     });
-    document.querySelectorAll("input[data-filter]").forEach(filter);
   };
   const ask = async () => {
     try {

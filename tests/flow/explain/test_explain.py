@@ -3,7 +3,6 @@
 import re
 import statistics
 import sys
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -145,7 +144,6 @@ def test_hundreds_of_runs_are_judged_right_in_95_of_100(
     from verdict_table import main
 
     monkeypatch.setattr(sys, "argv", ["verdict_table.py"])
-    check: Callable[[], float] = main
-    share = check()
+    share = main()
     with capsys.disabled():
         assert share >= 0.95

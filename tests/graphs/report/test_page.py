@@ -124,6 +124,13 @@ def test_a_page_says_what_bounded_the_run_where_that_is_known(left: Left, row: M
     assert "What bounded it" not in body(record, None)
 
 
+def test_a_trace_that_is_not_read_yet_is_named(left: Left, row: MakeRow) -> None:
+    folder = left([row(1)])
+    (folder / "run.pftrace").write_bytes(b"x" * 2_000_000)
+    assert "The trace, of 2 MB, is not read yet" in write_report(folder, most_bytes=0).read_text()
+    assert "What bounded it" not in write_report(folder).read_text(), "it is damaged"
+
+
 def test_a_run_without_samples_shows_transcripts(left: Left) -> None:
     said = [
         {"role": "user", "content": "2*3"},

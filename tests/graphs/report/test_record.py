@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from graphs.report import figures, tables
 from graphs.report.record import number, read_record, stamp
 
@@ -115,8 +117,10 @@ def test_alerts_and_warnings_are_told_those_alike_but_for_numbers_once(left: Lef
 def test_health_is_drawn_over_the_time_of_all_phases(left: Left, row: MakeRow) -> None:
     rows = [{"phase": phase, "stage": "health", "seconds": at, "host_memory_mb": 100.0 + at, "attempt": at // 20}
             for phase, at in (("a", 10), ("b", 20), ("b", 30))]  # fmt: skip
-    (plot,) = figures.condition(read_record(left([row(1), *rows])))
+    record = read_record(left([row(1), *rows]))
+    (plot,) = figures.condition(record)
     assert (plot.title, plot.xs, plot.marks, plot.x_unit) == ("Host memory", [10.0, 20.0, 30.0], [15.0], "seconds")
+    assert next(fact.value for fact in tables.headline(record) if fact.label == "Time") == "30.0 s"
 
 
 def test_kinds_of_errors_are_bounded(left: Left) -> None:
@@ -143,6 +147,13 @@ def test_a_start_after_the_summary_has_not_ended(left: Left, row: MakeRow) -> No
     record = read_record(left([row(1)], attempts=attempts, summary={"status": "suspended", "attempts": 1}))
     assert (record.ended, tables.status_of(record)) == (False, "not ended")
     assert tables.starts(record)[1] == (1, "2026-01-02 00:00:00", "commit 4", [])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0, "0.0 s"), (58.24, "58.2 s"), (119.0, "119.0 s"), (750.0, "12.5 min"), (12_240.0, "3.4 h")]
+)
+def test_times_are_written_in_few_characters(seconds: float, text: str) -> None:
+    assert tables.clock(seconds) == text
 
 
 def test_a_stamp_changes_with_what_is_written(left: Left, row: MakeRow) -> None:
