@@ -53,9 +53,15 @@ class Inside:
         parent: track of its node.
         recorder: where it goes; ``None`` for nowhere.
         clock: gives the loop's time.
-        note: puts something on the lane's own row, which is dropped where the number of the attempt is not the one under way.
+        row: marks of the lane's own row, as for ``Recorder.series``.
+        handing: held by who takes them away.
 
     Attributes:
+        clock: as given.
+        row: where marks go now: in a stretch of quick items, a list for the item in hand.
+        task: the worker's task.
+        loop: its loop.
+        home: number of the loop's thread.
         attempt: number of the attempt under way: a span of an earlier one is over, whenever it is closed.
     """
 
@@ -65,11 +71,21 @@ class Inside:
         parent: int | None,
         recorder: Recorder | None,
         clock: Callable[[], float],
-        note: Callable[[float, Inner], None],
+        row: list[Any],
+        handing: threading.Lock,
     ) -> None:
-        self._name, self._parent, self._recorder, self._clock, self._note_on_row = name, parent, recorder, clock, note
-        self._task: asyncio.Task[Any] | None = None
-        self._thread = 0
+        self._name, self._parent, self._recorder, self.clock, self.row, self._handing = (
+            name,
+            parent,
+            recorder,
+            clock,
+            row,
+            handing,
+        )
+        self.task: asyncio.Task[Any] | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.home = 0
+        self._thread = 0  # number of that which does the worker's work now; 0 for none
         self._held: dict[Hashable, list[int]] = {}  # by strand: its track, and the spans open there
         self._free: list[int] = []
         self._taking = threading.Lock()
@@ -77,7 +93,7 @@ class Inside:
 
     def own(self) -> None:
         """The calling task is the worker from now on."""
-        self._task = asyncio.current_task()
+        self.task, self.loop, self.home = asyncio.current_task(), asyncio.get_running_loop(), threading.get_ident()
 
     def on_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call on a thread that does the worker's work meanwhile."""
@@ -92,16 +108,16 @@ class Inside:
 
     def span(self, name: str, args: Mapping[str, Any], flows: Sequence[int] = ()) -> AbstractContextManager[None]:
         """See ``flow.span``."""
-        return UNSEEN if self._recorder is None else _Span(self, name, args or None, flows)
+        return UNSEEN if self._recorder is None else _Span(name, args or None, flows, self)
 
     def mark(self, name: str, args: Mapping[str, Any], flows: Sequence[int] = ()) -> None:
         """See ``flow.mark``."""
         if self._recorder is not None:
-            self._happens(self.strand(), self._clock(), Happens(name, args or None, flows))
+            self._happens(self.strand(), self.clock(), Happens(name, args or None, flows))
 
     def count(self, name: str, value: float, unit: str) -> None:
         """See ``flow.count``."""
-        self._stands(self._clock(), name, value, unit)
+        self._stands(self.clock(), name, value, unit)
 
     def spent(self, name: str, began_s: float, ended_s: float, args: Mapping[str, Any]) -> None:
         """Show a span that is over; none was begun or ended on its strand since it began."""
@@ -112,7 +128,7 @@ class Inside:
 
     def remote(self, mark: Mark) -> None:
         """Show what a stage showed in a process."""
-        strand: Hashable = self._task if mark.task == 0 else mark.task
+        strand: Hashable = self.task if mark.task == 0 else mark.task
         if mark.kind == "begins":
             self._opens(strand, mark.at_s, Opens(mark.name, mark.args or None, mark.flows))
         elif mark.kind == "ends":
@@ -126,44 +142,48 @@ class Inside:
 
     def strand(self) -> Hashable:
         """What the caller is: the worker's task, which also stands for its thread, another task, or another thread."""
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:
-            thread = threading.get_ident()
-            return self._task if thread == self._thread else thread
-        return self._task if task is None else task  # on the loop and in no task: a step of the worker, see ``Pump``
+        thread = threading.get_ident()
+        if thread != self.home:
+            return self.task if thread == self._thread else thread
+        task = asyncio.current_task(self.loop)
+        return self.task if task is None else task  # on the loop and in no task: a step of the worker, see ``Pump``
 
     def is_worker(self) -> bool:
         """Whether the caller is the worker itself."""
-        return self.strand() is self._task
+        return self.strand() is self.task
 
     def open(self, opens: Opens) -> Hashable:
         """Begin a span now; gives its strand."""
         strand = self.strand()
-        self._opens(strand, self._clock(), opens)
+        self._opens(strand, self.clock(), opens)
         return strand
 
     def close(self, strand: Hashable, attempt: int) -> None:
         """End the span opened last on a strand, unless it ended with the attempt it was in."""
-        if strand is not self._task or attempt == self.attempt:
-            self._closes(strand, self._clock())
+        if strand is not self.task or attempt == self.attempt:
+            self._closes(strand, self.clock())
+
+    def _note(self, at_s: float, what: Inner) -> None:
+        """Put something on the worker's own row. It may do its work on a thread, while the loop hands over."""
+        with self._handing:
+            self.row += (at_s, what)
 
     def _opens(self, strand: Hashable, at_s: float, opens: Opens) -> None:
-        if strand is self._task:
-            self._note_on_row(at_s, opens)
+        if strand is self.task:
+            self._note(at_s, opens)
         elif self._recorder is not None:
             self._recorder.begin(self._take(strand), opens.name, int(at_s * 1e9), opens.args, opens.flows)
 
     def _closes(self, strand: Hashable, at_s: float) -> None:
-        if strand is self._task:
-            self._note_on_row(at_s, CLOSES)
+        if strand is self.task:
+            self._note(at_s, CLOSES)
         elif self._recorder is not None:
             self._recorder.end(self._held[strand][0], int(at_s * 1e9))
             self._give(strand)
 
     def _happens(self, strand: Hashable, at_s: float, happens: Happens) -> None:
-        if strand is self._task:
-            self._note_on_row(at_s, happens)
+        if strand is self.task:
+            self._note(at_s, happens)
         elif self._recorder is not None:
             self._recorder.instant(self._take(strand), happens.name, int(at_s * 1e9), happens.args, happens.flows)
             self._give(strand)
@@ -192,18 +212,28 @@ class Inside:
                 self._free.append(held[0])
 
 
-class _Span(Opens):
-    """A span, which is also its own mark. A class, since a generator would cost four times as much."""
+class _Span(Opens, eq=False):
+    """A span, which is also its own mark: it is to cost less than a microsecond, so it is one object and few calls."""
 
-    __slots__ = ("_attempt", "_inside", "_strand")
-
-    def __init__(self, inside: Inside, name: str, args: Mapping[str, Any] | None, flows: Sequence[int]) -> None:
-        self._inside, self.name, self.args, self.flows = inside, name, args, flows
+    inside: Inside | None = None
+    strand: Hashable = None
+    attempt: int = 0
 
     def __enter__(self) -> None:
-        inside = self._inside
-        self._attempt = inside.attempt
-        self._strand = inside.open(self)
+        inside = self.inside
+        assert inside is not None
+        self.attempt = inside.attempt
+        if threading.get_ident() == inside.home and asyncio.current_task(inside.loop) is inside.task:
+            row = inside.row
+            row += (inside.clock(), self)
+        else:
+            self.strand = inside.open(self)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._inside.close(self._strand, self._attempt)
+        inside = self.inside
+        assert inside is not None
+        if self.strand is not None:
+            inside.close(self.strand, self.attempt)
+        elif self.attempt == inside.attempt:  # else it ended with the attempt it was in
+            row = inside.row
+            row += (inside.clock(), CLOSES)

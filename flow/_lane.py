@@ -18,7 +18,7 @@ from ._arrows import flow_id, version_id
 from ._core.item import Item
 from ._core.meter import Meter, State
 from ._errors import format_path
-from ._inside import Inner, Inside
+from ._inside import Inside
 from .trace import Recorder
 
 Path = tuple[int, ...]
@@ -106,12 +106,11 @@ class Lane:
         clock: gives the loop's time.
         recorder: where slices go; ``None`` where nobody records.
         inside: shows what user code does inside the work.
-        within: in a stretch, what was shown inside the item in hand; ``None`` outside of one.
     """
 
     __slots__ = (
         "_cell", "_handing", "_marks", "_meter", "_name", "_run", "_track", "_waits", "clock", "detail", "inside", "node",
-        "open", "recorder", "since", "state", "within",
+        "open", "recorder", "since", "state",
     )  # fmt: skip
 
     def __init__(
@@ -129,8 +128,6 @@ class Lane:
         self._meter, self.clock, self.recorder, self._run, self._cell = meter, clock, recorder, run, cell
         self._name = f"{node}/{index}"
         self._track = 0 if recorder is None else recorder.track(self._name, parent, rank=index)
-        self.inside = Inside(self._name, parent, recorder, clock, self._note)
-        self.within: list[Any] | None = None
         self.open = True
         self.state: State = "input"
         self.since = clock()
@@ -138,6 +135,7 @@ class Lane:
         self._waits: dict[State, tuple[str, str]] = {}
         self._marks: list[Any] = [self.since, _SLICES["input"]]
         self._handing = threading.Lock()
+        self.inside = Inside(self._name, parent, recorder, clock, self._marks, self._handing)
 
     def own(self) -> None:
         """The calling task is this lane's worker from now on."""
@@ -180,12 +178,12 @@ class Lane:
             self.state, self.since = "work", began
         if self.recorder is None:
             return None
-        self.within = []
-        return Stretch(began, first, self.within)
+        within = self.inside.row = list[Any]()
+        return Stretch(began, first, within)
 
     def end_stretch(self, marks: list[Any]) -> None:
         """The stretch is over; what comes next is not begun."""
-        self.within = None
+        self.inside.row = self._marks
         self._marks += marks
         self.inside.attempt += 1
         if len(self._marks) > _MOST_MARKS:
@@ -201,7 +199,8 @@ class Lane:
         """Give the recorder what happened so far."""
         if self.recorder is not None:
             with self._handing:  # a stage on a thread opens spans while the loop hands over
-                marks, self._marks = self._marks, []
+                marks = self._marks.copy()
+                self._marks.clear()
             if marks:
                 self.recorder.series(self._track, marks, self._about)
 
@@ -244,14 +243,6 @@ class Lane:
         self.since = now
         self._marks += (now, None)
         self.hand_over()
-
-    def _note(self, at_s: float, what: Inner) -> None:
-        """Put something inside the slice that is open."""
-        with self._handing:
-            marks = self._marks if self.within is None else self.within
-            marks += (at_s, what)
-        if len(marks) > _MOST_MARKS and self.within is None:
-            self.hand_over()
 
     @contextmanager
     def waiting_inside(self, state: State, detail: str) -> Generator[None]:

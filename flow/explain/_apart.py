@@ -11,7 +11,6 @@ from ._pieces import Execution, Interval, Piece, Wait
 WAITS = {"wait for input": "input", "wait for ticket": "ticket", "wait for pool": "pool", "wait for room": "room"}
 COMPILE = "compile"
 _GRAPH, _LOAD, _SYNC, _GROUPS, _EVENTS = "graph ", " (load)", " (sync wait)", " groups", " events"
-_POOL, _HELD, _UNITS = "pool ", " held", " units"
 _OF_VERSIONS = ("published", "in force")
 _GAP_NS = 100_000
 """Time without any open worker that parts two executions; at work a graph always has one."""
@@ -55,7 +54,7 @@ def apart(trace: Trace) -> Parts:
     """Take a trace apart."""
     rows = [(trace.tracks[number], spans) for number, spans in trace.spans.items() if len(spans)]
     start = min((spans.starts_ns[0] for _, spans in rows), default=0)
-    parts = Parts(start, max((max(spans.starts_ns[-1], *spans.ends_ns) for _, spans in rows), default=0))
+    parts = Parts(start, max((max(spans.starts_ns[-1], max(spans.ends_ns)) for _, spans in rows), default=0))
     parts.num_slices = sum(len(spans) for _, spans in rows)
     parts.versions = {flow for each in trace.instants if each.name in _OF_VERSIONS for flow in each.flows}
     lanes: dict[str, list[_Row]] = {}
@@ -81,7 +80,7 @@ def apart(trace: Trace) -> Parts:
     parts.executions.sort(key=lambda each: each.start)
     for execution in parts.executions:
         _add_around(execution, parts, loads)
-        _add_pools(execution, trace)
+        _add_counters(execution, trace)
         execution.settle()
     _add_instants(parts, trace)
     return parts
@@ -215,28 +214,31 @@ def _add_around(execution: Execution, parts: Parts, loads: Sequence[Piece]) -> N
             found += [Interval(where.removesuffix(_SYNC), start, stop) for start, stop in around if begin <= start <= end]
 
 
-def _add_pools(execution: Execution, trace: Trace) -> None:
-    """How much of each pool was held on the average."""
-    means: dict[str, float] = {}
+def _add_counters(execution: Execution, trace: Trace) -> None:
+    """Counters of the graph, and those of no graph."""
     for number, values in trace.counters.items():
         track = trace.tracks[number]
         parent = trace.tracks.get(track.parent or 0)
-        if track.name.startswith(_POOL) and parent is not None and parent.name == f"{_GRAPH}{execution.graph}":
-            means[track.name.removeprefix(_POOL)] = _mean(values, execution.start, execution.end)
-    for name, held in means.items():
-        pool, units = name.removesuffix(_HELD), means.get(name.removesuffix(_HELD) + _UNITS, 0.0)
-        if name.endswith(_HELD) and units > 0:
-            execution.held[pool] = held / units
+        if parent is None or not parent.name.startswith(_GRAPH) or parent.name == f"{_GRAPH}{execution.graph}":
+            levels = _levels(values, execution.start, execution.end)
+            if levels is not None:
+                execution.counters.append((track.name, track.unit, *levels))
 
 
-def _mean(values: Values, begin: int, end: int) -> float:
-    """Of a counter, over a time."""
-    whole, at, value = 0.0, begin, 0.0
+def _levels(values: Values, begin: int, end: int) -> tuple[float, float] | None:
+    """Mean and largest value over a time; ``None`` where there was none yet."""
+    whole, at, value, most, seen = 0.0, begin, 0.0, float("-inf"), False
     for when, newer in values:
-        when = min(max(when, begin), end)
-        whole += value * (when - at)
-        at, value = when, newer
-    return (whole + value * (end - at)) / max(1, end - begin)
+        if when > end:
+            break
+        if when > begin:
+            whole += value * (when - at)
+            most = max(most, value) if seen else most
+            at = when
+        value, seen = newer, True
+    if not seen:
+        return None
+    return (whole + value * (end - at)) / max(1, end - begin), max(most, value)
 
 
 def _add_instants(parts: Parts, trace: Trace) -> None:

@@ -18,7 +18,7 @@ from ._path import Paths, Stretch
 from ._pieces import Execution, Piece
 from ._replay import Change, gain, seconds_a_step
 from ._told import asked, compiled, slow, stages, stragglers
-from ._verdict import GraphVerdict, Kind, Leg, Lever, Part, Verdict
+from ._verdict import GraphVerdict, Kind, Leg, Level, Lever, Part, Verdict
 
 _LEAST = 0.03
 """Share of the critical path below which nothing is asked of what it would bring: half of it could not bring two percent."""
@@ -84,6 +84,7 @@ def _graph(execution: Execution, links: Links, parts: Parts, servers: Mapping[st
         idle_by=idle,
         stragglers=stragglers(execution),
         asked=asked(execution, parts, servers),
+        levels=tuple(Level(*counter) for counter in execution.counters),
         dropped=_counted(execution, "dropped", "reason"),
         retried=_counted(execution, "retried", "kind"),
         overdue=_counted(execution, "overdue", "node"),
@@ -171,7 +172,8 @@ def _levers(
             add("load", part.name, part.share, Change(times={part.name: 0.5}))
         elif part.kind == "compile":
             # Most is compiled before the part that is done again, so its share of the path tells what it cost.
-            found.append(Lever("compile", part.name, part.share, 1 / (1 - part.share / 2) - 1, 1 / (1 - part.share) - 1))
+            rest = max(1 - part.share, _NOTHING)
+            found.append(Lever("compile", part.name, part.share, 1 / (1 - part.share / 2) - 1, 1 / rest - 1))
     for pool in _waited_for(execution, path):
         share = sum(part.share for part in path if part.kind == "pool" and pool in part.name.split(" and "))
         add("pool", pool, share, Change(pools={pool: 2.0}))
@@ -211,4 +213,4 @@ def _in_stride(execution: Execution, links: Links) -> list[Piece]:
         return pieces
     begin = pieces[-_MOST_TASKS].start
     begin = next((step.end for step in links.steps if step.end >= begin), begin)
-    return [piece for piece in pieces if piece.start >= begin]
+    return [piece for piece in pieces if piece.start >= begin] or pieces[-_MOST_TASKS:]

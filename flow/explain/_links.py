@@ -1,6 +1,6 @@
 """Who waited for whom: the pieces of an execution tied to those that made what they took, and what ended other waits."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from ._pieces import SLACK_NS, Execution, Piece
@@ -24,6 +24,11 @@ class Links:
         self._starts = {node: [piece.start for piece in pieces] for node, pieces in execution.by_node.items()}
         self.sink = self._find_sink()
         self.steps = [] if self.sink is None else self.steps_of(self.sink)
+        self._loads: dict[str, tuple[list[int], list[Piece]]] = {}
+        for load in execution.loads:
+            starts, loads = self._loads.setdefault(load.node, ([], []))
+            starts.append(load.start)
+            loads.append(load)
         self._returns = self._find_returns()
         self._returned_at = [end for end, _ in self._returns]
         self._step_starts = [piece.start for piece in self.steps]
@@ -62,8 +67,9 @@ class Links:
 
     def load_before(self, load: Piece) -> Piece | None:
         """The load of the same cell before one."""
-        loads = [each for each in self._execution.loads if each.node == load.node and each.start < load.start]
-        return loads[-1] if loads else None
+        starts, loads = self._loads[load.node]
+        place = bisect_left(starts, load.start)
+        return loads[place - 1] if place else None
 
     def _find_sink(self) -> str | None:
         """Among those that collect steps the one with the most; else the last node that did anything."""

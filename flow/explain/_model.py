@@ -88,7 +88,7 @@ class Model:
         self.units = {pool: _most_at_once(p for p in pieces if pool in holders.get(p.node, ())) for pool in _pools(holders)}
         self.tasks = _tasks(work, paths, holders, self.sink)
         self.inside = _inside(self.tasks)
-        self.held = {pool: share for pool, share in execution.held.items() if pool in self.inside}
+        self.held = {pool: share for pool, share in execution.held().items() if pool in self.inside}
         opened = {task.birth for task in self.tasks if task.opens}
         downstream = _behind_openers(execution.nodes, self.tasks)
         inside = [piece for piece in work if piece.node in downstream and piece.birth is not None]

@@ -6,7 +6,8 @@ worker waited for that; the worker's own piece before, where it was busy; what g
 So all of the time between two moments is told apart, once each.
 """
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ._links import Links
@@ -41,7 +42,9 @@ class Paths:
             self._syncs.setdefault(span.where, []).append((span.start, span.end))
         self._compiled: dict[str, list[tuple[int, int]]] = {}
         for span in execution.compiled:
-            self._compiled.setdefault(span.where, []).append((span.start, span.end))
+            spans = self._compiled.setdefault(span.where, [])
+            if not spans or span.start >= spans[-1][1]:  # one inside another counts once
+                spans.append((span.start, span.end))
 
     def walk(self, piece: Piece | None, at: int, until: int) -> list[Stretch]:
         """Tell what the time before a moment went to, the last first.
@@ -165,6 +168,12 @@ def seen_at(source: Piece, piece: Piece) -> int:
     return min(piece.start, source.room if source.room <= piece.start else source.end)
 
 
-def overlap(intervals: Iterable[tuple[int, int]], start: int, end: int) -> int:
-    """How much of the time from ``start`` to ``end`` lies in intervals that do not overlap each other."""
-    return sum(max(0, min(end, stop) - max(start, begin)) for begin, stop in intervals)
+def overlap(intervals: Sequence[tuple[int, int]], start: int, end: int) -> int:
+    """How much of the time from ``start`` to ``end`` lies in intervals, which are in order and do not overlap each other."""
+    found = 0
+    for place in range(max(0, bisect_right(intervals, (start, start)) - 1), len(intervals)):
+        begin, stop = intervals[place]
+        if begin >= end:
+            break
+        found += max(0, min(end, stop) - max(start, begin))
+    return found

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ..trace import Argument, Instant
 
+_POOL, _HELD, _UNITS = "pool ", " held", " units"
 SLACK_NS = 1_000_000
 """What comes of a piece may be taken just before its slice ends: both are noted one after the other."""
 
@@ -101,7 +102,7 @@ class Execution:
         syncs: waits inside loads, of their cells.
         compiled: compilations on the tracks of roles.
         instants: of its own events.
-        held: mean share of the units of each pool that was held.
+        counters: its own and those of roles: name, unit, mean and largest value.
         by_node: pieces of each node, in order.
     """
 
@@ -116,13 +117,20 @@ class Execution:
     syncs: list[Interval] = field(default_factory=list[Interval])
     compiled: list[Interval] = field(default_factory=list[Interval])
     instants: list[Instant] = field(default_factory=list[Instant])
-    held: dict[str, float] = field(default_factory=dict[str, float])
+    counters: list[tuple[str, str, float, float]] = field(default_factory=list[tuple[str, str, float, float]])
     by_node: dict[str, list[Piece]] = field(default_factory=dict[str, list[Piece]])
 
     @property
     def seconds(self) -> float:
         """Length."""
         return (self.end - self.start) / 1e9
+
+    def held(self) -> dict[str, float]:
+        """Mean share of the units of each pool that was held."""
+        means = {name: mean for name, _, mean, _ in self.counters}
+        pools = {name.removesuffix(_HELD) for name in means if name.startswith(_POOL) and name.endswith(_HELD)}
+        units = {pool: means.get(f"{pool}{_UNITS}", 0.0) for pool in pools}
+        return {pool.removeprefix(_POOL): means[f"{pool}{_HELD}"] / count for pool, count in units.items() if count > 0}
 
     def settle(self) -> None:
         """All pieces are there: put them in order."""

@@ -172,6 +172,22 @@ class Compiled(msgspec.Struct, frozen=True):
     again_s: float
 
 
+class Level(msgspec.Struct, frozen=True):
+    """A counter during an execution.
+
+    Attributes:
+        name: of the counter.
+        unit: of its values.
+        mean: over the time.
+        most: the largest value.
+    """
+
+    name: str
+    unit: str
+    mean: float
+    most: float
+
+
 class GraphVerdict(msgspec.Struct, frozen=True):
     """One execution of a graph.
 
@@ -193,6 +209,7 @@ class GraphVerdict(msgspec.Struct, frozen=True):
         idle_by: what it waited for in the end.
         stragglers: ``None`` where there are no groups.
         asked: those that serve others.
+        levels: counters, its own and those of who serves it.
         dropped: counts by reason.
         retried: counts by kind of error.
         overdue: attempts past their deadline by node.
@@ -216,6 +233,7 @@ class GraphVerdict(msgspec.Struct, frozen=True):
     idle_by: tuple[Part, ...]
     stragglers: Stragglers | None
     asked: tuple[Asked, ...]
+    levels: tuple[Level, ...]
     dropped: dict[str, int]
     retried: dict[str, int]
     overdue: dict[str, int]

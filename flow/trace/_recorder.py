@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
 
+import msgspec
+
 Argument: TypeAlias = str | int | float | bool
 """What the details of a slice may be."""
 
@@ -15,22 +17,20 @@ About: TypeAlias = Callable[[Any], tuple[str, Sequence[int], Mapping[str, Argume
 """Tells of the key of a slice its name, flows and args."""
 
 
-class Opens:
+class Opens(msgspec.Struct, eq=False):
     """A mark of a series: a slice begins inside the one that is open, and ends with it at the latest."""
 
-    __slots__ = ("args", "flows", "name")
+    name: str
+    args: Mapping[str, Argument] | None = None
+    flows: Sequence[int] = ()
 
-    def __init__(self, name: str, args: Mapping[str, Argument] | None = None, flows: Sequence[int] = ()) -> None:
-        self.name, self.args, self.flows = name, args, flows
 
-
-class Happens:
+class Happens(msgspec.Struct, eq=False):
     """A mark of a series: something without a length."""
 
-    __slots__ = ("args", "flows", "name")
-
-    def __init__(self, name: str, args: Mapping[str, Argument] | None = None, flows: Sequence[int] = ()) -> None:
-        self.name, self.args, self.flows = name, args, flows
+    name: str
+    args: Mapping[str, Argument] | None = None
+    flows: Sequence[int] = ()
 
 
 class Closes(Enum):

@@ -52,6 +52,11 @@ class Alerts:
                 if state is not None:
                     self._say(rule, state, value, row)
 
+    def unjudged(self) -> Sequence[str]:
+        """Rules whose metric no row had so far, as they were written: misspelt perhaps, or of another kind of program."""
+        judged = {text for _, _, text in self._courses}
+        return [rule.text for rules in self._rules.values() for rule in rules if rule.text not in judged]
+
     def _say(self, rule: Rule, state: str, value: float, row: Mapping[str, Any]) -> None:
         alert: dict[str, Any] = {
             "alert": rule.text,

@@ -3,6 +3,7 @@
 Exit status 0 where a run can work, 1 where something would stop it, 2 for arguments it does not know.
 """
 
+import functools
 import os
 import shutil
 import sys
@@ -12,10 +13,13 @@ from pathlib import Path
 
 from graphs.doctor.devices import find_devices
 from graphs.doctor.finding import Finding, count
-from graphs.doctor.folders import find_compiled, find_runs
+from graphs.doctor.folders import find_compiled, find_runs, within
 from graphs.doctor.machine import find_machine
 from graphs.doctor.packages import find_packages
 from graphs.doctor.report import as_json, as_text
+
+FOLDER_S = 20.0
+"""Most seconds for a folder to be looked at."""
 
 
 def examine(folder: Path, within_s: float) -> list[Finding]:
@@ -25,7 +29,10 @@ def examine(folder: Path, within_s: float) -> list[Finding]:
         folder: of runs.
         within_s: most seconds for the devices to answer.
     """
-    return [*find_packages(), *find_devices(within_s), *find_machine(), find_runs(folder), find_compiled()]
+    folders = [
+        within("runs folder", functools.partial(find_runs, folder), FOLDER_S), within("compiled", find_compiled, FOLDER_S)
+    ]  # fmt: skip
+    return [*find_packages(), *find_devices(within_s), *find_machine(), *folders]
 
 
 def doctor(arguments: Sequence[str]) -> int:

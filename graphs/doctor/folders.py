@@ -1,12 +1,15 @@
 """The folder of runs and that of compiled programs: whether they can be written, locked and renamed in, and what is free."""
 
+import contextlib
 import fcntl
 import os
 import shutil
 import tempfile
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from graphs.commands.compiled import compiled_folder
 from graphs.doctor.finding import Finding
@@ -54,9 +57,33 @@ def find_compiled(environment: Mapping[str, str] = os.environ) -> Finding:
     if problem:
         found = f"expected a folder to keep compiled programs in, got '{folder}': {problem}; every start compiles"
         return Finding("compiled", "warning", found, "name another: export JAX_COMPILATION_CACHE_DIR=FOLDER")
-    sizes = [entry.stat().st_size for entry in os.scandir(folder) if entry.is_file()] if folder.is_dir() else []
+    sizes = list(_sizes(folder))
     values = {"folder": str(folder), "files": len(sizes), "bytes": sum(sizes)}
     return Finding("compiled", "ok", f"{len(sizes)} files, {sum(sizes) / 2**20:.0f} MiB in '{folder}'", values=values)
+
+
+def within(what: str, look: Callable[[], Finding], within_s: float) -> Finding:
+    """Look at a folder in a thread that is left to itself where it takes too long: a dead mount answers never.
+
+    Args:
+        what: name of the finding.
+        look: makes it.
+        within_s: most seconds for it.
+    """
+    found: SimpleQueue[Finding] = SimpleQueue()
+    threading.Thread(target=lambda: found.put(look()), daemon=True).start()
+    try:
+        return found.get(timeout=within_s)
+    except Empty:
+        told = f"expected an answer of the file system, got none within {within_s:g} s"
+        return Finding(what, "fault", told, "its mount may be dead: name a folder elsewhere")
+
+
+def _sizes(folder: Path) -> Iterator[int]:
+    """Of its files; runs may add and remove some meanwhile."""
+    for entry in os.scandir(folder) if folder.is_dir() else ():
+        with contextlib.suppress(OSError):
+            yield entry.stat().st_size
 
 
 def _nearest(folder: Path) -> Path:

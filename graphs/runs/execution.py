@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
 import msgspec
 from flax import nnx
 
@@ -172,7 +173,7 @@ class Execution:
         """Run what is left; gives the status."""
         async with contextlib.AsyncExitStack() as stack:
             self._telling.open()
-            recorder = None if (writer := self._trace_writer()) is None else stack.enter_context(writer)
+            recorder = self._recording(stack)
             commits = self._commits = ProgramCommits(
                 self._folder, self._options, self._start, self.progress, self._not_written, self._settings()
             )  # fmt: skip
@@ -183,7 +184,7 @@ class Execution:
             self._profile = profile_of(self._options.profile, self._program, self._folder.path, self._start)
             stack.enter_context(profiling(self._profile))
             if recorder is not None:
-                await stack.enter_async_context(counted_memory(recorder))
+                await stack.enter_async_context(counted_memory(recorder, jax.local_devices()))
             await self._open(stack)
             self._summary["versions"] = self._versions
             for phase, plan in plans[self._number :]:
@@ -196,9 +197,10 @@ class Execution:
                 await commits.between(self._trained, same=phase.training is None)
         return "completed"
 
-    def _trace_writer(self) -> PerfettoWriter | None:
+    def _recording(self, stack: contextlib.AsyncExitStack) -> PerfettoWriter | None:
+        """Open the trace, where one is wanted."""
         path, max_bytes = trace_file(self._folder.path, self._folder.attempt), self._options.trace_bytes
-        return None if max_bytes is None else PerfettoWriter(path, max_bytes=max_bytes)
+        return None if max_bytes is None else stack.enter_context(PerfettoWriter(path, max_bytes=max_bytes))
 
     async def _open(self, stack: contextlib.AsyncExitStack) -> None:
         parts, progress = self._program.parts, self._start.progress

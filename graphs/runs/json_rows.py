@@ -1,6 +1,8 @@
 """JSON of what a run tells: rows and summaries. Files are elsewhere."""
 
+import contextlib
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,22 @@ def decode(line: bytes) -> dict[str, Any]:
     return {name: _NAMED[value] if isinstance(value, str) and value in _NAMED else value for name, value in row.items()}
 
 
+def rows_in(file: Path, size: int | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of a file, passing over one that is torn; none where there is no file.
+
+    Args:
+        file: with a row in each line.
+        size: bytes of it that are read; ``None`` for all.
+    """
+    if not file.exists():
+        return
+    with file.open("rb") as rows:
+        content = rows.read(-1 if size is None else size)
+    for line in content.splitlines():
+        with contextlib.suppress(msgspec.DecodeError):
+            yield decode(line)
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
@@ -38,6 +56,6 @@ def _finite(value: Any) -> Any:
         return str(value)
     if isinstance(value, dict):
         return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_finite(inner) for inner in value]
     return value

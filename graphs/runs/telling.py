@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from flow import Run
 from graphs.alerts.alerts import Alerts
 from graphs.alerts.hooks import Hooks
@@ -23,7 +21,7 @@ from graphs.loggers.chosen import maker
 from graphs.loggers.logger import Told
 from graphs.program import Program
 from graphs.runs.folder import HELDOUT, METRICS, RunFolder
-from graphs.runs.json_rows import decode
+from graphs.runs.json_rows import rows_in
 from graphs.runs.metrics import ALERTS
 from graphs.runs.options import SavingOptions
 from graphs.runs.superseded import SUPERSEDED
@@ -61,7 +59,7 @@ class Telling:
             program=self._program.name,
             attempt=self._folder.attempt,
             config={} if config is None else config.model_dump(mode="json"),
-            rows=lambda: list(_rows(path / METRICS, size)),
+            rows=lambda: list(rows_in(path / METRICS, size)),
             superseded=lambda: list(_superseded(path / SUPERSEDED)),
         )
         self._hooks.__enter__()
@@ -83,6 +81,8 @@ class Telling:
         if self._loop is None:
             return
         self._folder.complete()
+        if self._options.alerts and summary.get("status") == "completed" and (texts := self._alerts.unjudged()):
+            self._failures.append((ALERTS, f"nothing was judged by {', '.join(map(repr, texts))}: no row had such a metric"))
         loggers, self._loggers = self._loggers, {}
         deadline = time.monotonic() + CLOSING_S
         for name, logger in loggers.items():
@@ -128,7 +128,8 @@ class Telling:
     def _say(self) -> None:
         while self._failures:
             stage, text = self._failures.popleft()
-            self._folder.tell(stage, {"warning": text})
+            with contextlib.suppress(OSError):  # of a disk that is full the rows of stages tell
+                self._folder.tell(stage, {"warning": text})
 
 
 def rules_of(program: Program, options: SavingOptions) -> tuple[Rule, ...]:
@@ -152,17 +153,7 @@ def _of_episode(episode: Episode) -> dict[str, Any]:
     }
 
 
-def _rows(file: Path, size: int) -> Iterator[Mapping[str, Any]]:
-    """Rows that a file had when it was so large."""
-    with file.open("rb") as rows:
-        for line in rows.read(size).splitlines():
-            with contextlib.suppress(msgspec.DecodeError):  # one that was torn in a power cut
-                yield decode(line)
-
-
 def _superseded(file: Path) -> Iterator[Mapping[str, Any]]:
-    for line in file.read_bytes().splitlines() if file.exists() else ():
-        with contextlib.suppress(msgspec.DecodeError):
-            moved = msgspec.json.decode(line)
-            if moved.get("file") == METRICS and "row" in moved:
-                yield moved["row"]
+    for moved in rows_in(file):
+        if moved.get("file") == METRICS and "row" in moved:
+            yield moved["row"]

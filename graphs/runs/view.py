@@ -19,7 +19,8 @@ from flow import Run, Summary
 from flow.explain import limit
 from graphs.program import Phase
 from graphs.runs.errors import ERRORS, error_file, in_short
-from graphs.runs.folder import RunFolder
+from graphs.runs.folder import METRICS, RunFolder
+from graphs.runs.json_rows import rows_in
 from graphs.runs.metrics import ALERTS, HEALTH
 from graphs.runs.progress import line_of, steps_done
 from graphs.runs.recent import Recent
@@ -83,6 +84,8 @@ class View:
         self._clear()
         self._phase, self._run, self._folder, self._after = phase, run, folder, after
         self._began = self._printed = time.monotonic()
+        if after:
+            self._recall(phase.name, folder)
         self.say(f"{phase.title}; goes on after step {after}{_of(phase.total)}" if after else phase.title)
         if not self._console.is_terminal:
             with _logged(self._warn):
@@ -92,6 +95,7 @@ class View:
             _logged(self._warn),
             Live(console=self._console, auto_refresh=False, transient=True, vertical_overflow="crop") as live,
         ):
+            self._draw(live, self._shown())
             task = asyncio.get_running_loop().create_task(self._refresh(live))
             try:
                 yield
@@ -111,9 +115,18 @@ class View:
             self._health = row
         else:
             self._row = {**self._row, **row}  # rows of an evaluation come between those of steps
-            _keep(self._rewards, row.get("reward_mean"))
-            _keep(self._heldout, row.get("heldout"))
+            self._point(row)
             self._print(row)
+
+    def _recall(self, phase: str, folder: RunFolder) -> None:
+        """Begin the curves of a phase that is gone on with where it began itself."""
+        for row in rows_in(folder.path / METRICS, folder.sizes().metrics):
+            if row.get("phase") == phase:
+                self._point(row)
+
+    def _point(self, row: Mapping[str, Any]) -> None:
+        _keep(self._rewards, row.get("reward_mean"))
+        _keep(self._heldout, row.get("heldout"))
 
     def _print(self, row: Mapping[str, Any]) -> None:
         now = time.monotonic()
@@ -165,8 +178,8 @@ class View:
 
     async def _refresh(self, live: Live) -> None:
         while True:
-            await asyncio.to_thread(self._draw, live, self._shown())
             await asyncio.sleep(_REFRESH_S)
+            await asyncio.to_thread(self._draw, live, self._shown())
 
     def _draw(self, live: Live, shown: Shown) -> None:
         width, height = self._console.size

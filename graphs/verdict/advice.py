@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from flow.explain import Asked, GraphVerdict, Lever, Slow, Stage, Verdict
-from graphs.verdict.names import ENGINE_POOL, EPISODES
+from graphs.verdict.names import ENGINE_POOL, EPISODES, TURNS
 
 _WORTH = 0.03
 """Throughput below which nothing is advised."""
@@ -18,6 +18,7 @@ _LATE = 0.1
 """Share of the critical path in late hand-overs from which the event loop is spoken of."""
 _ROOMY = 0.7
 """Share of the time that an engine is busy below which more requests may cost it nothing."""
+_OF_ENVIRONMENTS = {"setup", "reset", "score", "close"}
 _OPTIONS = {"episodes": "--rl.max-concurrency"}
 
 
@@ -110,8 +111,7 @@ def _inside_episodes(lever: Lever, graph: GraphVerdict, verdict: Verdict, stage:
 
 
 def _faster_tools(verdict: Verdict) -> str:
-    names = {"setup", "reset", "queue", "model", "tool", "score", EPISODES}
-    tools = [row for row in verdict.slow if row.where == EPISODES and row.name not in names and not row.detail]
+    tools = [row for row in around(verdict) if row.name not in _OF_ENVIRONMENTS]
     return f"a faster tool {tools[0].name}, p99 {tools[0].p99:.2g} s" if tools else "faster tools, or a limit on their time"
 
 
@@ -179,6 +179,12 @@ def idle_of(asked: Asked) -> Sequence[tuple[str, float]]:
         ("no episode under way", asked.nothing),
     ]
     return sorted(((why, share) for why, share in found if share >= 0.005), key=lambda pair: -pair[1])
+
+
+def around(verdict: Verdict) -> Sequence[Slow]:
+    """Tools and environments: what episodes do that is no turn of the model."""
+    besides = {*TURNS, "tool", EPISODES}
+    return [row for row in verdict.slow if row.where == EPISODES and row.name not in besides and not row.detail]
 
 
 def slowest(verdict: Verdict, most: int) -> Sequence[Slow]:

@@ -8,6 +8,11 @@ SERVERS: Mapping[str, str] = {"engine": "model"}
 """Span in which an episode waits for an answer, by the track of who gives it."""
 EPISODES, TRAINER, ENGINE_POOL = "episodes", "trainer", "engine"
 
+TURNS = {"model", "queue", "prefill", "decode", "request"}
+"""Slices of an episode in which the engine is at it."""
+TOLD_UNITS, TOLD_COUNTERS = {"tokens/s", "slots", "requests"}, {"loop lag", "lag", "host memory", "tickets free"}
+"""Counters worth a line, by unit and by name."""
+
 _PARTS = {
     "work": "{name} at work",
     "commit": "{name} saving the run",
@@ -16,7 +21,7 @@ _PARTS = {
     "sync wait": "load of {name}, held back by an evaluation",
     "pool": "waiting for pool {name}",
     "room": "{name} waiting for room behind it",
-    "hand-over": "late hand-over to {name}, as of a busy event loop",
+    "hand-over": "late hand-over to {name} (event loop)",
     "start": "before the first piece of work",
 }
 _LEVERS = {

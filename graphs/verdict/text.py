@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 
 from flow.explain import GraphVerdict, Leg, Part, Slow, Stage, Verdict
-from graphs.verdict.advice import advised, idle_of, slowest
-from graphs.verdict.names import of_lever, of_part, wider
+from graphs.verdict.advice import advised, around, idle_of, slowest
+from graphs.verdict.names import TOLD_COUNTERS, TOLD_UNITS, of_lever, of_part, wider
 
 _WIDTH = 80
 _LEAST = 0.01
 _ENDLESS = 9.0
 """Gain from which it says nothing how much more there could be."""
-_MOST_PARTS, _MOST_SLOW, _MOST_LEGS, _MOST_RUNNERS = 6, 12, 12, 3
+_MOST_PARTS, _MOST_SLOW, _MOST_LEGS, _MOST_RUNNERS, _MOST_TOOLS = 6, 12, 12, 3, 8
 
 
 def told(verdict: Verdict) -> str:
@@ -21,13 +21,26 @@ def told(verdict: Verdict) -> str:
         lines[0] += f", {time_of(outside)} of it outside of any graph (loading, compiling)"
     if verdict.left_out:
         lines.append(f"warning: {verdict.left_out:,} events found no room in the trace; what follows lacks them")
+    if len(verdict.graphs) > 1:
+        width = max(len(graph.graph) for graph in verdict.graphs)
+        for graph in verdict.graphs:
+            line = f"{graph.graph:<{width}} {time_of(graph.seconds):>8}  {_in_short(graph)}"
+            lines.append(f"  {line}"[:_WIDTH])
     for graph in verdict.graphs:
         lines += ["", *_graph(graph, verdict)]
     lines += ["", "Work that took the most time in all:", *_slow(slowest(verdict, _MOST_SLOW))]
+    if tools := around(verdict)[:_MOST_TOOLS]:
+        lines += ["Tools and environments, the most time in all first:", *_slow(tools)]
     for row in verdict.compiled:
         again = f", {row.again} after a first step, {time_of(row.again_s)}" if row.again else ""
         lines.append(f"compiled in {row.where}: {row.count} times, {time_of(row.seconds)}{again}")
     return "\n".join(lines)
+
+
+def _in_short(graph: GraphVerdict) -> str:
+    if graph.bound is None:
+        return f"{graph.sink} waited {graph.idle:.0%}"
+    return f"bounded by {of_lever(graph.bound).partition(':')[0]}; {graph.sink} waited {graph.idle:.0%}"
 
 
 def _graph(graph: GraphVerdict, verdict: Verdict) -> Iterator[str]:
@@ -47,6 +60,7 @@ def _graph(graph: GraphVerdict, verdict: Verdict) -> Iterator[str]:
         busy = ", ".join(f"{name} {share:.0%}" for name, share in sorted(asked.busy.items(), key=lambda p: -p[1]))
         yield f"{asked.name}: {busy}. Idle {1 - min(1.0, sum(asked.busy.values())):.0%}:"
         yield from (f"  {share:>5.0%}  {why}" for why, share in idle_of(asked))
+    yield from _levels(graph)
     yield from _events(graph)
     advice = advised(graph, verdict)
     if advice:
@@ -93,6 +107,14 @@ def _stages(stages: Sequence[Stage]) -> Iterator[str]:
         shares = (stage.work, stage.input, stage.ticket, stage.pool, stage.room)
         cells = "".join(f"{share:>7.0%}" if share >= 0.005 else f"{'':>7}" for share in shares)
         yield f"{stage.name:<{width}} {stage.workers:>7} {stage.rate:>9.2f}{cells}".rstrip()
+
+
+def _levels(graph: GraphVerdict) -> Iterator[str]:
+    """Counters, as far as one asks for them first."""
+    told = [level for level in graph.levels if (level.unit in TOLD_UNITS or level.name in TOLD_COUNTERS) and level.most > 0]
+    if told:
+        yield f"{'counter':<28} {'mean':>10} {'most':>10}"
+        yield from (f"{level.name[:28]:<28} {level.mean:>10,.4g} {level.most:>10,.4g} {level.unit}" for level in told)
 
 
 def _events(graph: GraphVerdict) -> Iterator[str]:

@@ -55,7 +55,7 @@ class EngineTrace:
         self._marks: list[Any] = []
         self._stays: dict[int, list[Any]] = {}
         self._slots: dict[int, int] = {}
-        self._handed_s = self._counted_s = self._paused_s = time.monotonic()
+        self._counted_s = self._paused_s = time.monotonic()
         self._before: EngineStatistics | None = None
         self._told: dict[str, float] = {}
 
@@ -63,16 +63,14 @@ class EngineTrace:
         """The device made a step. Times of ``time.monotonic``."""
         run = self._run
         if run and run.kind == kind and began_s - run.ended_s < _GAP_S and ended_s - run.began_s < _LONGEST_S:
-            run.ended_s, run.steps, run.tokens, run.busy_s = (
-                ended_s,
-                run.steps + 1,
-                run.tokens + tokens,
-                run.busy_s + ended_s - began_s,
-            )
+            run.ended_s = ended_s
+            run.steps += 1
+            run.tokens += tokens
+            run.busy_s += ended_s - began_s
         else:
             self._close_run()
             self._run = _Steps(kind, began_s, ended_s, 1, tokens, ended_s - began_s)
-        if ended_s - self._handed_s > _EVERY_S:
+        if ended_s - self._counted_s > _EVERY_S:
             self.hand_over()
             self._count(ended_s)
 
@@ -94,17 +92,20 @@ class EngineTrace:
         """There is something again, or the engine is closed."""
         now_s = time.monotonic()
         if now_s - self._paused_s > _EVERY_S:
-            self._count(self._paused_s)
-            self._before = None
-            self._count(self._paused_s)
+            self._count_to_rest(self._paused_s)
             self._counted_s = now_s
+
+    def close(self) -> None:
+        """The engine has ended, in whatever way."""
+        if self.on:
+            self.hand_over()
+            self._count_to_rest(time.monotonic())
 
     def hand_over(self) -> None:
         """Give the recorder what happened so far."""
         recorder = self.role.recorder
         if recorder is None:
             return
-        self._handed_s = time.monotonic()
         self._close_run()
         if self._marks:
             marks, self._marks = self._marks, []
@@ -120,6 +121,12 @@ class EngineTrace:
         run, self._run = self._run, None
         if run is not None:
             self._marks += (run.began_s, run, run.ended_s, None)
+
+    def _count_to_rest(self, at_s: float) -> None:
+        """Tell what it came to, and that nothing more comes."""
+        self._count(at_s)
+        self._before = None
+        self._count(at_s)
 
     def _count(self, at_s: float) -> None:
         """Tell what has changed. Rates are of the time since they were told before; without such a time they are 0."""

@@ -67,7 +67,7 @@ class Worker:
         try:
             self._work()
         finally:
-            self._trace.hand_over()
+            self._trace.close()
 
     def _work(self) -> None:
         with self._trace.role.span("open"):

@@ -55,6 +55,8 @@ NO_VERSION = -2
 """That no token has: after the first update of a step no token was sampled by the parameters as they are."""
 
 
+RATE = "trainer trained"
+"""Counter in the trace."""
 OPTIMIZER = "optimizer"
 """Folder, beside that of the parameters, of all else that a run needs to go on."""
 
@@ -160,6 +162,7 @@ class Trainer:
     def close(self) -> None:
         """Write the parameters back into the model. Harmless twice."""
         nnx.update(self._model, self._learner.published)
+        self._role.count(RATE, 0.0, "tokens/s")
 
     def state(self) -> TrainerState:
         """As it was when the step under way began."""
@@ -262,7 +265,7 @@ class Trainer:
         self._begin()
         now = self._clock()
         self.last_row = self._row(meter, step_s=now - self._since)
-        self._role.count("trainer trained", meter.num_tokens / (now - self._since), "tokens/s")
+        self._role.count(RATE, meter.num_tokens / (now - self._since), "tokens/s")
         context.report(self.last_row)
         self._since = now
         self._state = TrainerState(self._step, self._num_skipped, known(self._norms))

@@ -61,14 +61,16 @@ def test_spans_counters_and_moments_need_no_context_wherever_the_stage_runs(plac
 def test_what_overlaps_has_tracks_of_its_own_and_its_true_length(placement, tmp_path):
     """S101: four at once, and the lengths in the trace are those that were logged."""
     trace = traced(tmp_path, show_beside, items=3, placement=placement)
-    beside = [*named(trace, "task"), *named(trace, "thread")]
+    beside = [each for name in ("task 0", "task 1", "thread 0", "thread 1") for each in named(trace, name)]
     assert len(beside) == 12
-    for each in [*beside, *named(trace, "all")]:
-        assert (each.end_ns - each.start_ns) / 1e9 == pytest.approx(each.args["length_s"], abs=0.02 if each in beside else 1.0)
-        assert (each.end_ns - each.start_ns) / 1e9 >= each.args["length_s"] * 0.99
+    for name in {each.name for each in beside}:
+        logged = [each.args["seconds"] for each in trace.instants if each.name == "logged" and each.args["of"] == name]
+        lengths = [(each.end_ns - each.start_ns) / 1e9 for each in named(trace, name)]
+        assert lengths == pytest.approx(logged, abs=0.01)
     for one in beside:
         overlapping = [two for two in beside if two.start_ns < one.end_ns and one.start_ns < two.end_ns]
         assert sum(two.track == one.track for two in overlapping) == 1
+        assert any(each.start_ns <= one.start_ns and one.end_ns <= each.end_ns for each in named(trace, "all"))
     assert len({each.track for each in beside}) == 4, "tracks are used again"
 
 

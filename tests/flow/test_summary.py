@@ -75,3 +75,29 @@ def test_order_is_kept_by_many_workers_at_a_cost_that_grows_with_the_items():
     _ = graph.source("numbers", range(3000)) >> stage >> graph.sink("end", got)
     run_virtual(Run(graph.build()).finish())
     assert [arrival.value for arrival in got.arrivals] == list(range(3000))
+
+
+def test_a_summary_tells_how_many_groups_were_opened_which_is_the_oldest_and_which_are_half_filled():
+    """Members of group g take g and 10 + g seconds: at 2.5 s three of four have their first, at 10.5 s the first is closed."""
+
+    async def work(value: int, context: Context) -> int:
+        await asyncio.sleep(value if context.member == 0 else 10 + value)
+        return value
+
+    graph = Graph("groups")
+    members = graph.repeat("members", numbers := graph.source("numbers", range(4)), n=2)
+    gathered = graph.group("gathered", works := graph.stage("works", work, workers=8), missing="drop")
+    numbers >> members >> works >> gathered >> graph.sink("end", Collected())
+
+    async def main() -> list[tuple[int, int | None, int]]:
+        run = Run(graph.build(quiet=True))
+        task = asyncio.create_task(run.finish())
+        seen = []
+        for seconds in (2.5, 8.0, 5.0):
+            await asyncio.sleep(seconds)
+            groups = run.summary().groups["gathered"]
+            seen.append((groups.opened, groups.oldest, groups.half_filled))
+        await task
+        return seen
+
+    assert run_virtual(main()) == [(4, 0, 3), (4, 1, 3), (4, None, 0)]

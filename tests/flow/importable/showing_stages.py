@@ -26,20 +26,26 @@ async def show_later(number: int, context: Context) -> int:
 
 
 async def show_beside(number: int, context: Context) -> int:
-    """Four at once, of other lengths each: two tasks and two threads; their lengths are part of their arguments."""
+    """Four at once, of other lengths each: two tasks and two threads. Each logs how long it took."""
 
-    async def task(length_s: float) -> None:
-        with flow.span("task", length_s=length_s):
-            await asyncio.sleep(length_s)
+    def logged(name: str, began: float) -> None:
+        flow.mark("logged", of=name, seconds=time.monotonic() - began)
 
-    def thread(length_s: float) -> None:
-        with flow.span("thread", length_s=length_s):
-            time.sleep(length_s)
+    async def task(name: str, seconds: float) -> None:
+        with flow.span(name):
+            began = time.monotonic()
+            await asyncio.sleep(seconds)
+            logged(name, began)
 
-    with flow.span("all", length_s=0.05):
-        await asyncio.gather(
-            task(0.02), task(0.05), asyncio.to_thread(thread, 0.03), asyncio.to_thread(thread, 0.04)
-        )  # fmt: skip
+    def thread(name: str, seconds: float) -> None:
+        with flow.span(name):
+            began = time.monotonic()
+            time.sleep(seconds)
+            logged(name, began)
+
+    with flow.span("all"):
+        threads = (asyncio.to_thread(thread, f"thread {index}", 0.03 + 0.01 * index) for index in range(2))
+        await asyncio.gather(task("task 0", 0.02), task("task 1", 0.05), *threads)
     return number
 
 

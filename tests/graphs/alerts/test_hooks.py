@@ -71,6 +71,7 @@ def test_a_webhook_gets_it_posted_and_one_that_refuses_is_told_without_its_key(
     assert "secret" not in failures[0]
 
 
+@pytest.mark.slow
 def test_a_command_that_takes_too_long_is_killed_and_one_that_fails_is_told() -> None:
     failures: list[str] = []
     with Hooks(command("import time; time.sleep(60)"), None, failures.append, within_s=0.2) as hooks:
@@ -83,6 +84,7 @@ def test_a_command_that_takes_too_long_is_killed_and_one_that_fails_is_told() ->
     ]
 
 
+@pytest.mark.slow
 def test_sending_never_waits_and_what_finds_no_room_is_told() -> None:
     failures: list[str] = []
     hooks = Hooks(command("import time; time.sleep(60)"), None, failures.append, within_s=0.2)

@@ -1,8 +1,23 @@
 """The folder of runs and that of compiled programs are tried as runs use them, and left as they were."""
 
+import threading
 from pathlib import Path
 
-from graphs.doctor.folders import find_compiled, find_runs
+from graphs.doctor.finding import Finding
+from graphs.doctor.folders import find_compiled, find_runs, within
+
+
+def test_a_folder_that_never_answers_is_a_fault_within_the_deadline() -> None:
+    dead = threading.Event()
+
+    def look() -> Finding:
+        dead.wait()
+        return Finding("runs folder", "ok", "")
+
+    found = within("runs folder", look, 0.05)
+    dead.set()
+    assert (found.what, found.level) == ("runs folder", "fault")
+    assert "none within 0.05 s" in found.found
 
 
 def test_a_folder_that_is_yet_to_be_made_is_tried_where_it_would_be(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def rows(folder: Path, stage: str) -> list[dict[str, Any]]:
     return [row for row in found if row["stage"] == stage]
 
 
+@pytest.mark.slow
 def test_an_alert_is_a_row_a_line_a_moment_in_the_trace_and_goes_to_the_command(
     own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,10 +81,17 @@ def test_an_alert_is_a_row_a_line_a_moment_in_the_trace_and_goes_to_the_command(
     assert (sent["alert"], sent["phase"], sent["step"]) == ("sum>10 for 2", "adding", 4)
 
 
+@pytest.mark.slow
 def test_what_fails_at_an_alert_is_a_warning_and_the_run_completes(own: Path) -> None:
     command = f'"{sys.executable}" -S -c "import sys; sys.exit(3)"'
     assert status("--options.alerts", "sum>10", "--options.alert-command", command) == 0
     assert [row["warning"] for row in rows(own, "alerts") if "warning" in row] == ["the alert command failed with status 3: "]
+
+
+def test_a_rule_over_what_no_row_had_is_told_at_the_end(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A graph of one's own may report what it likes, so that a misspelt name cannot be refused."""
+    assert status("--options.alerts", "sum>1000", "summ>10") == 0
+    assert "warning: nothing was judged by 'summ>10': no row had such a metric" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -165,6 +173,7 @@ def test_a_run_that_failed_and_is_gone_on_with_has_each_step_once_for_every_logg
     assert rows(own, "loggers") == []
 
 
+@pytest.mark.slow
 def test_the_webhook_is_not_written_down_and_the_rest_is(own: Path) -> None:
     assert status("--options.alerts", "--options.alert-webhook", "http://127.0.0.1:9/key", "--options.health-s", "3") == 0
     assert "127.0.0.1" not in "".join(path.read_text() for path in own.glob("*.json*"))

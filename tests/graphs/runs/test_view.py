@@ -4,11 +4,10 @@ import asyncio
 import io
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from rich.console import Console
 
 from flow import Context, Drop, Graph, Run
@@ -37,7 +36,7 @@ def graph(folder: Path | None) -> Graph:
     return made
 
 
-def shown(tmp_path: Path, *rows: tuple[str, Mapping[str, Any]], terminal: bool) -> str:
+def shown(tmp_path: Path, *rows: tuple[str, Mapping[str, Any]], terminal: bool, before: Sequence[float] = ()) -> str:
     """What is printed of a phase in which somebody told these rows."""
     told = io.StringIO()
     view = View(Console(file=told, force_terminal=terminal, width=80, height=24, color_system=None))
@@ -46,8 +45,10 @@ def shown(tmp_path: Path, *rows: tuple[str, Mapping[str, Any]], terminal: bool) 
     async def main(folder: RunFolder) -> None:
         folder.listen(view.hear)
         folder.begin("working")
+        for reward in before:
+            folder.tell("works", {"step": 1, "reward_mean": reward})
         run = Run(graph(None).build(quiet=True), watchers=(folder,))
-        with view.showing(phase, run, folder):
+        with view.showing(phase, run, folder, after=len(before)):
             for stage, row in rows:
                 folder.tell(stage, row)
             outcome = await run.finish()
@@ -80,7 +81,6 @@ def test_an_error_is_told_by_its_kind_with_the_file_of_its_traceback(tmp_path: P
     assert "run/errors/works-ZeroDivisionError.txt" in text
 
 
-@pytest.mark.slow
 def test_on_a_terminal_the_screen_is_drawn_and_taken_away_and_what_is_logged_does_not_tear_it(tmp_path: Path) -> None:
     text = shown(tmp_path, alert("raised"), terminal=True)
     assert "stage" in text
@@ -96,3 +96,9 @@ def test_a_warning_and_a_logger_that_failed_are_said_once(tmp_path: Path) -> Non
     text = shown(tmp_path, row, row, terminal=False)
     assert text.count("no room (said once)") == 1
     assert "(said once) (said once)" not in text
+
+
+def test_curves_of_a_phase_that_is_gone_on_with_begin_where_it_began(tmp_path: Path) -> None:
+    text = shown(tmp_path, terminal=True, before=[0.0, 0.5, 1.0])
+    first = next(line for line in text.splitlines() if line.startswith("reward   "))
+    assert first.startswith("reward   ▁▅█ 1.000")

@@ -17,7 +17,7 @@ def graph(bound: Lever, **changes: Any) -> GraphVerdict:
         "graph": "rl", "start": 0.0, "seconds": 100.0, "sink": "trainer", "steps": 10, "step": 10.0, "bound": bound,
         "runners_up": (), "experiments": {}, "path": (), "way": (), "way_step": 0, "idle": 0.6, "idle_by": (),
         "stages": (stage("prompts"), stage("episodes", 8, 0.9, engine=0.3), stage("rewards", 2), stage("trainer", 1, 0.4)),
-        "stragglers": None, "asked": (), "dropped": {}, "retried": {}, "overdue": {}, "stalls": (),
+        "stragglers": None, "asked": (), "levels": (), "dropped": {}, "retried": {}, "overdue": {}, "stalls": (),
     }  # fmt: skip
     return GraphVerdict(**{**given, **changes})
 

@@ -14,7 +14,7 @@ def graph(name: str, step: float, episodes: float) -> GraphVerdict:
     )
     bound = Lever("stage", "episodes", episodes, 0.4)
     return GraphVerdict(
-        name, 0.0, 100.0, "trainer", 10, step, bound, (), {}, stages, path, (), 0, 0.6, (), None, (), {}, {}, {}, ()
+        name, 0.0, 100.0, "trainer", 10, step, bound, (), {}, stages, path, (), 0, 0.6, (), None, (), (), {}, {}, {}, ()
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Scores against plain forward passes of one row a member, written out with NumPy where they are log-probabilities."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,6 +15,7 @@ from flax import nnx
 
 from flow import Context, testing
 from flow.testing import check_stage
+from flow.trace import PerfettoWriter, read_trace, recording
 from stages.batches.pack import make_batch
 from stages.losses.policy import PolicyLoss
 from stages.models.config import ModelConfig
@@ -341,3 +343,15 @@ def test_several_threads_score_one_after_another_and_a_load_falls_between_groups
             all(np.array_equal(a.reference, b.reference, equal_nan=True) for a, b in zip(episodes, wanted, strict=True))
             for wanted in versions.values()
         )
+
+
+def test_scoring_has_a_track_of_its_own_in_the_trace_with_what_it_compiled(tmp_path: Path):
+    with PerfettoWriter(tmp_path / "run.pftrace") as recorder, recording(recorder):
+        scored(opened(decoder()), group())
+        scored(opened(decoder(1), "teacher"), group())
+    trace = read_trace(tmp_path)
+    for role in ("reference", "teacher"):
+        slices = [each for each in trace.slices if trace.tracks[each.track].name == role]
+        assert [each.name for each in slices if each.depth == 0] == ["open", "score"]
+        assert [each.args["shape"] for each in slices if each.name == "compile" and each.args["program"] == "score"] == ["2x24"]
+        assert slices[-1].args["members"] == 5
