@@ -15,7 +15,7 @@ from ._apart import Parts, apart
 from ._links import Links
 from ._model import Model
 from ._path import Paths, Stretch
-from ._pieces import Execution, Piece
+from ._pieces import Execution, Piece, pools_of
 from ._replay import Change, gain, seconds_a_step
 from ._told import asked, compiled, slow, stages, stragglers
 from ._verdict import GraphVerdict, Kind, Leg, Level, Lever, Part, Verdict
@@ -172,9 +172,10 @@ def _levers(
             add("load", part.name, part.share, Change(times={part.name: 0.5}))
         elif part.kind == "compile":
             # Most is compiled before the part that is done again, so its share of the path tells what it cost.
-            found.append(Lever("compile", part.name, part.share, 1 / (1 - part.share / 2) - 1, 1 / (1 - part.share) - 1))
+            rest = max(1 - part.share, _NOTHING)
+            found.append(Lever("compile", part.name, part.share, 1 / (1 - part.share / 2) - 1, 1 / rest - 1))
     for pool in _waited_for(execution, path):
-        share = sum(part.share for part in path if part.kind == "pool" and pool in part.name.split(" and "))
+        share = sum(part.share for part in path if part.kind == "pool" and pool in pools_of(part.name))
         add("pool", pool, share, Change(pools={pool: 2.0}))
     if model.tickets is not None and idle >= _LEAST:
         add("tickets", model.cell, idle, Change(steps_ahead=1))
@@ -188,7 +189,7 @@ def _waited_for(execution: Execution, path: Sequence[Part]) -> list[str]:
     on_path = {part.name for part in path if part.share >= _LEAST}
     waits = (wait for piece in execution.pieces if piece.node in on_path for wait in piece.blocked())
     named = [part.name for part in path if part.kind == "pool" and part.share >= _LEAST]
-    return list(dict.fromkeys(pool for what in (*named, *(wait.what for wait in waits)) for pool in what.split(" and ")))
+    return list(dict.fromkeys(pool for what in (*named, *(wait.what for wait in waits)) for pool in pools_of(what)))
 
 
 _NOTHING, _BOUNDLESS, _FAR = 1e-6, 1e6, 1000

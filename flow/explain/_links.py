@@ -21,6 +21,7 @@ class Links:
     def __init__(self, execution: Execution, versions: set[int]) -> None:
         self._execution = execution
         _tie(execution.pieces, versions)
+        self._left: dict[str, tuple[list[int], list[Piece]]] = {}
         self._starts = {node: [piece.start for piece in pieces] for node, pieces in execution.by_node.items()}
         self.sink = self._find_sink()
         self.steps = [] if self.sink is None else self.steps_of(self.sink)
@@ -54,6 +55,28 @@ class Links:
         if behind and starts[behind - 1] > after:
             return pieces[behind - 1]
         return pieces[behind] if behind < len(starts) and starts[behind] <= at + SLACK_NS else None
+
+    def gone_before(self, piece: Piece, at: int) -> Piece | None:
+        """Of a node that keeps order, the piece that one had to wait for until a time: it left then and worked the longest."""
+        rooms, pieces = self._by_room(piece.node)
+        place = bisect_left(rooms, max(piece.end, at - SLACK_NS))
+        left = [each for each in pieces[place : bisect_right(rooms, at + SLACK_NS)] if each is not piece]
+        return max(left, key=lambda each: each.end, default=None)
+
+    def handed_over(self, node: str, after: int, at: int) -> Piece | None:
+        """The piece of a node that was handed on last, after a time and until another."""
+        if node not in self._execution.by_node:
+            return None
+        rooms, pieces = self._by_room(node)
+        place = bisect_right(rooms, at)
+        return pieces[place - 1] if place and rooms[place - 1] > after else None
+
+    def _by_room(self, node: str) -> tuple[list[int], list[Piece]]:
+        found = self._left.get(node)
+        if found is None:
+            pieces = sorted(self._execution.by_node[node], key=lambda each: each.room)
+            found = self._left[node] = [each.room for each in pieces], pieces
+        return found
 
     def returned(self, at: int) -> Piece | None:
         """What gave a ticket back last, at a time or before: a load, or a piece behind which nothing came."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ._links import Links
 from ._path import Paths
-from ._pieces import Execution, Piece
+from ._pieces import Execution, Piece, pools_of
 
 
 @dataclass(eq=False, slots=True)
@@ -164,7 +164,7 @@ def _holders(execution: Execution) -> dict[str, tuple[str, ...]]:
     for piece in execution.pieces:
         for wait in piece.waits:
             if wait.kind == "pool":
-                found.setdefault(piece.node, {}).update(dict.fromkeys(wait.what.split(" and ")))
+                found.setdefault(piece.node, {}).update(dict.fromkeys(pools_of(wait.what)))
     return {node: tuple(pools) for node, pools in found.items()}
 
 

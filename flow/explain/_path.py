@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ._links import Links
-from ._pieces import Execution, Piece
+from ._pieces import SLACK_NS, TURN, Execution, Piece
 
 
 class Stretch(NamedTuple):
@@ -56,6 +56,10 @@ class Paths:
         """
         return _Walk(self, until).go(piece, at)
 
+    def gone_before(self, piece: Piece, at: int) -> Piece | None:
+        """Whose turn it was when one that keeps order had to wait; ``None`` where it cannot be told."""
+        return self._links.gone_before(piece, at)
+
     def taker(self, piece: Piece, at: int) -> Piece | None:
         """Who took something when a piece found room; ``None`` where it cannot be told."""
         taker = self._links.started(piece.room_of.partition("->")[2], piece.end, at)
@@ -68,6 +72,8 @@ class Paths:
         made = max(piece.sources, key=lambda source: seen_at(source, piece), default=None)
         ready = 0 if made is None else seen_at(made, piece)
         free = 0 if piece.before is None else piece.before.room
+        if piece.start > max(ready, free) + SLACK_NS and (other := self._unseen(piece, max(ready, free))) is not None:
+            made, ready = other, seen_at(other, piece)
         if any(wait.kind == "ticket" for wait in piece.waits):
             back = self._links.returned(piece.start)
             if back is not None and back.room >= max(ready, free):
@@ -75,6 +81,17 @@ class Paths:
         pool = next((wait for wait in reversed(piece.waits) if wait.kind == "pool"), None)
         between = ("hand-over", piece.node) if pool is None else ("pool", pool.what)
         return made if ready >= free else piece.before, max(ready, free), between
+
+    def _unseen(self, piece: Piece, after: int) -> Piece | None:
+        """Who ended a wait for input without an arrow to tell, as what is called otherwise behind a broadcast.
+
+        Whoever on the other side of the edge handed something over last, after a time.
+        """
+        wait = piece.waits[-1] if piece.waits else None
+        node = "" if wait is None or wait.kind != "input" else wait.what.partition("->")[0]
+        if any(source.node == node for source in piece.sources):
+            return None
+        return self._links.handed_over(node, after, piece.start)
 
     def others(self, piece: Piece, start: int, at: int) -> Iterable[tuple[str, str, int]]:
         """What was not work in a part of a piece."""
@@ -120,6 +137,10 @@ class _Walk:
         """Go from a moment of a piece, or of the wait for room behind it, to the one before."""
         again = piece in self._here
         self._here.add(piece)
+        if at > piece.end and piece.room_of == TURN and not again:
+            other = self._paths.gone_before(piece, at)
+            if other is not None:
+                return other, at
         if at > piece.end:
             taker = None if again else self._paths.taker(piece, at)
             if taker is not None:

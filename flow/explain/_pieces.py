@@ -15,6 +15,15 @@ SLACK_NS = 1_000_000
 """What comes of a piece may be taken just before its slice ends: both are noted one after the other."""
 
 
+TURN = "its turn"
+"""What a worker that keeps order waits for room for: another of its own node."""
+
+
+def pools_of(what: str) -> list[str]:
+    """Names of the pools that were waited for together."""
+    return what.replace(" and ", ", ").split(", ")
+
+
 class Wait(NamedTuple):
     """A worker waited: for what (``input``, ``ticket``, ``pool``, ``room``), for which, from when to when (ns)."""
 

@@ -3,18 +3,17 @@
 What is found is ``flow.explain``'s; the words are those of ``graphs.verdict``. With ``--json`` scripts get both.
 """
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from rich.console import Console
 
 from flow.explain import Verdict, explain
 from flow.trace import TraceError, read_trace
+from graphs.runs.json_rows import encode
 from graphs.runs.saved import saved_config
 from graphs.verdict.advice import advised
 from graphs.verdict.compared import Setting, compared, differing
@@ -49,8 +48,8 @@ def prepare_trace(path: Path, options: TraceOptions) -> Callable[[], None]:
 
     def compare() -> None:
         if options.json:
-            sides = {"one": _as_builtins(path, one), "other": _as_builtins(options.compare or path, other)}
-            _print(json.dumps({**sides, "settings": msgspec.to_builtins(settings)}), plain=True)
+            sides = {"one": _side(path, one), "other": _side(options.compare or path, other)}
+            _print(encode({**sides, "settings": settings}).decode(), plain=True)
         else:
             _print(compared(one, other, settings, (str(path), str(options.compare))), plain=False)
 
@@ -79,13 +78,13 @@ def _settings(one: Path, other: Path) -> tuple[Setting, ...]:
     return tuple(differing(*configs))
 
 
-def _as_builtins(path: Path, verdict: Verdict) -> dict[str, Any]:
-    advice = [msgspec.to_builtins(advised(graph, verdict)) for graph in verdict.graphs]
-    return {"path": str(path), "verdict": msgspec.to_builtins(verdict), "advice": advice}
+def _side(path: Path, verdict: Verdict) -> dict[str, Any]:
+    advice = [advised(graph, verdict) for graph in verdict.graphs]
+    return {"path": str(path), "verdict": verdict, "advice": advice}
 
 
 def _as_json(path: Path, verdict: Verdict) -> str:
-    return json.dumps(_as_builtins(path, verdict))
+    return encode(_side(path, verdict)).decode()
 
 
 def _print(text: str, *, plain: bool) -> None:

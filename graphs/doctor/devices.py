@@ -89,10 +89,18 @@ def _fault(code: int | None, err: str, within_s: float, environment: Mapping[str
         remedy = "another process may hold the device, or its driver hangs: end that, or go without: JAX_PLATFORMS=cpu"
         return Finding("devices", "fault", found, remedy, values)
     how = f"status {code}" if code >= 0 else f"signal {-code}"
-    remedy = "see the line above; JAX_PLATFORMS=cpu goes without an accelerator"
+    on = f" on {asked}" if asked else ""
+    found = f"expected JAX to start{on}, got {how}: {last}"
+    return Finding("devices", "fault", found, _remedy(last, asked), values)
+
+
+def _remedy(last: str, asked: str | None) -> str:
+    flags = next((name for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS") if name in last), None)
+    if flags is not None:
+        return f"take what it names out of {flags}"
     if asked:
-        remedy = f"unset JAX_PLATFORMS, which asks for {asked}, or install what it needs: {_installs(asked)}"
-    return Finding("devices", "fault", f"expected JAX to start, got {how}: {last}", remedy, values)
+        return f"unset JAX_PLATFORMS, which asks for {asked}, or install what it needs: {_installs(asked)}"
+    return "see the line above; JAX_PLATFORMS=cpu goes without an accelerator"
 
 
 def _installs(platforms: str) -> str:

@@ -87,7 +87,11 @@ def find_open_files() -> Finding:
     values = {"soft": soft, "hard": hard}
     if soft != resource.RLIM_INFINITY and soft < FEW_FILES:
         found = f"expected a limit of {FEW_FILES} at least, got {soft}; an episode with tools takes several"
-        return Finding("open files", "fault" if soft < 128 else "warning", found, f"ulimit -n {min(4096, hard)}", values)
+        most = 4096 if hard == resource.RLIM_INFINITY else min(4096, hard)
+        remedy = (
+            f"ulimit -n {most}" if most > soft else "have the hard limit raised: limits.conf, or LimitNOFILE of the service"
+        )
+        return Finding("open files", "fault" if soft < 128 else "warning", found, remedy, values)
     return Finding("open files", "ok", "any number" if soft == resource.RLIM_INFINITY else f"up to {soft}", values=values)
 
 

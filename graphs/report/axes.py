@@ -102,7 +102,8 @@ def short(value: float) -> str:
 
 def percent(value: float) -> str:
     """A share in few characters: 35%, 0.4%."""
-    return f"{_plain(value * 100)}%"
+    text = f"{value * 100:.1f}"
+    return f"{text.removesuffix('.0')}%"
 
 
 def _plain(value: float) -> str:

@@ -2,8 +2,7 @@
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 import jax
 
@@ -14,18 +13,19 @@ _EVERY_S = 1.0
 
 
 @contextlib.asynccontextmanager
-async def counted_memory(recorder: Recorder) -> AsyncGenerator[None]:
-    """Count the memory in use on each device of this process, ``device N memory`` in MB, once a second."""
-    devices = [device for device in jax.local_devices() if device_bytes([device]) is not None]
-    counters = {device: recorder.counter(f"device {device.id} memory", "MB") for device in devices}
+async def counted_memory(recorder: Recorder, devices: Sequence[jax.Device]) -> AsyncGenerator[None]:
+    """Count the memory in use on each of some devices, ``device N memory`` in MB, once a second."""
+    telling = [device for device in devices if device_bytes([device]) is not None]
+    counters = {device: recorder.counter(f"device {device.id} memory", "MB") for device in telling}
+    loop = asyncio.get_running_loop()
 
     async def count() -> None:
         while True:
             for device, counter in counters.items():
-                recorder.count(counter, (device_bytes([device]) or 0) / 1e6, time.monotonic_ns())
+                recorder.count(counter, (device_bytes([device]) or 0) / 1e6, int(loop.time() * 1e9))
             await asyncio.sleep(_EVERY_S)
 
-    task = asyncio.get_running_loop().create_task(count()) if devices else None
+    task = loop.create_task(count()) if telling else None
     try:
         yield
     finally:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
 import msgspec
 from flax import nnx
 
@@ -183,7 +184,7 @@ class Execution:
             self._profile = profile_of(self._options.profile, self._program, self._folder.path, self._start)
             stack.enter_context(profiling(self._profile))
             if recorder is not None:
-                await stack.enter_async_context(counted_memory(recorder))
+                await stack.enter_async_context(counted_memory(recorder, jax.local_devices()))
             await self._open(stack)
             self._summary["versions"] = self._versions
             for phase, plan in plans[self._number :]:

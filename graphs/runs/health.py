@@ -136,7 +136,8 @@ class Health:
     def _tell(self, run: Run) -> None:
         before, now = self._before, self._counts(run)
         self._before, self._told = now, True
-        self._folder.tell(HEALTH, self.row(run, before, now))
+        with contextlib.suppress(OSError):  # of a disk that is full the rows of stages tell, and end the run
+            self._folder.tell(HEALTH, self.row(run, before, now))
 
     def row(self, run: Run, before: _Counts, now: _Counts) -> dict[str, Any]:
         """What is told of the time between two moments."""

@@ -56,6 +56,6 @@ def _finite(value: Any) -> Any:
         return str(value)
     if isinstance(value, dict):
         return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_finite(inner) for inner in value]
     return value

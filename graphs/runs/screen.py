@@ -5,6 +5,7 @@ Pure: from what is known at one moment to lines. Drawn on a thread, so that the 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 from rich.text import Text
@@ -120,13 +121,14 @@ def lines(shown: Shown, width: int, height: int) -> list[Text]:
 
 def metrics(row: Mapping[str, Any]) -> list[str]:
     """The figures of a row that people look at, each with its name."""
-    if row.get("lag_max") is not None and row.get("step_s") and row.get("sampled_tokens") is not None:
-        row = {**row, "sampled_per_second": row["sampled_tokens"] / row["step_s"]}
+    if row.get("lag_max") is not None and all(isinstance(row.get(name), Real) for name in ("step_s", "sampled_tokens")):
+        row = {**row, "sampled_per_second": row["sampled_tokens"] / max(row["step_s"], 1e-9)}
     return _figures(row, COLUMNS)
 
 
 def _figures(row: Mapping[str, Any], columns: Sequence[tuple[str, str, str]]) -> list[str]:
-    return [f"{label} {form.format(row[key])}" for key, label, form in columns if row.get(key) is not None]
+    # A graph of the user's own may report text by such a name.
+    return [f"{label} {form.format(row[key])}" for key, label, form in columns if isinstance(row.get(key), Real)]
 
 
 def _fitted(parts: Sequence[str], width: int) -> Text:

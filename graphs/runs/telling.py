@@ -128,7 +128,8 @@ class Telling:
     def _say(self) -> None:
         while self._failures:
             stage, text = self._failures.popleft()
-            self._folder.tell(stage, {"warning": text})
+            with contextlib.suppress(OSError):  # of a disk that is full the rows of stages tell
+                self._folder.tell(stage, {"warning": text})
 
 
 def rules_of(program: Program, options: SavingOptions) -> tuple[Rule, ...]:

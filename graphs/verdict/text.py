@@ -23,7 +23,9 @@ def told(verdict: Verdict) -> str:
         lines.append(f"warning: {verdict.left_out:,} events found no room in the trace; what follows lacks them")
     if len(verdict.graphs) > 1:
         width = max(len(graph.graph) for graph in verdict.graphs)
-        lines += [f"  {graph.graph:<{width}} {time_of(graph.seconds):>8}  {_in_short(graph)}" for graph in verdict.graphs]
+        for graph in verdict.graphs:
+            line = f"{graph.graph:<{width}} {time_of(graph.seconds):>8}  {_in_short(graph)}"
+            lines.append(f"  {line}"[:_WIDTH])
     for graph in verdict.graphs:
         lines += ["", *_graph(graph, verdict)]
     lines += ["", "Work that took the most time in all:", *_slow(slowest(verdict, _MOST_SLOW))]

@@ -10,7 +10,12 @@ from tempfile import TemporaryDirectory
 import pytest
 from bottlenecks import GROUPS, KINDS, STEPS, WORKERS, World, drawn, gains, graph_of, is_right, rate, said, traced
 
-from flow.explain import GraphVerdict, Verdict, explain
+from flow.explain import GraphVerdict, Verdict, _explain, explain
+from flow.explain._apart import apart
+from flow.explain._links import Links
+from flow.explain._model import Model
+from flow.explain._path import Paths
+from flow.explain._replay import seconds_a_step
 from flow.testing import simulate
 from flow.trace import Trace
 
@@ -134,6 +139,24 @@ def test_a_run_made_again_with_a_wider_lever_is_the_same_work() -> None:
     world = drawn("source", 3)
     assert rate(world) == rate(world)
     assert rate(World(**{**vars(world), "wide": {"source": 1.0}})) == rate(world)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_work_done_once_more_on_paper_takes_as_long_as_it_did(kind: str) -> None:
+    trace, _, per_second = run(kind)
+    parts = apart(trace)
+    execution = parts.executions[0]
+    links = Links(execution, parts.versions)
+    model = Model(execution, links, Paths(execution, links), execution.pieces)
+    assert seconds_a_step(model) == pytest.approx(1 / per_second, rel=0.1)
+
+
+@pytest.mark.parametrize("kind", ["source", "score", "tickets", "load"])
+def test_the_last_steps_of_a_long_run_are_enough(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a run of a few hundred pieces of work were a long one: half of them are done again."""
+    trace = run(kind)[0]
+    monkeypatch.setattr(_explain, "_MOST_TASKS", 400)
+    assert said(explain(trace).graphs[0].bound) == kind
 
 
 @pytest.mark.soak

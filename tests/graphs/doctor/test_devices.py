@@ -41,8 +41,15 @@ def test_a_backend_that_cannot_start_is_a_fault_with_its_last_words_and_the_extr
     assert (fault.level, fault.values["status"]) == ("fault", 1)
     assert "RuntimeError: no cuda here" in fault.found
     assert fault.remedy == "unset JAX_PLATFORMS, which asks for cuda, or install what it needs: pip install 'headrace[cuda12]'"
+    assert fault.found.startswith("expected JAX to start on cuda, got status 1")
     (killed,) = find_devices(30, {}, says("import os; os.abort()"))
     assert "signal 6" in killed.found
+
+
+def test_a_flag_that_nobody_knows_is_told_with_its_variable() -> None:
+    (fault,) = find_devices(30, {}, says("import sys; sys.exit('F1 Unknown flag in XLA_FLAGS: --xla_no_such_flag=1')"))
+    assert "--xla_no_such_flag=1" in fault.found
+    assert fault.remedy == "take what it names out of XLA_FLAGS"
 
 
 def test_too_few_threads_for_virtual_devices_are_warned_of() -> None:

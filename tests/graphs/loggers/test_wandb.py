@@ -3,6 +3,7 @@
 import json
 import math
 import struct
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ def records(content: bytes) -> Iterator[bytes]:
             at += left
             continue
         _, size, kind = struct.unpack("<IHB", content[at : at + 7])
+        if at + 7 + size > len(content):
+            return  # still being written
         whole += content[at + 7 : at + 7 + size]
         at += 7 + size
         if kind in (1, 4):  # a whole one, or the last part
@@ -40,21 +43,27 @@ def records(content: bytes) -> Iterator[bytes]:
             whole = b""
 
 
-def histories(folder: Path) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Id and logged rows of each file of a run, in the order of the files."""
+def written(file: Path) -> list[Any]:
+    """What W&B wrote, once its own process has: the last record says that the run is over."""
     from wandb.proto import wandb_internal_pb2
 
+    deadline = time.monotonic() + 20
+    while True:
+        found = [wandb_internal_pb2.Record.FromString(content) for content in records(file.read_bytes())]
+        if any(record.HasField("exit") for record in found):
+            return found
+        assert time.monotonic() < deadline, f"{file} is not complete"
+        time.sleep(0.05)
+
+
+def histories(folder: Path) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Id and logged rows of each file of a run, in the order of the files."""
     found = []
-    for file in sorted(folder.glob("wandb/offline-run-*/*.wandb"), key=lambda path: path.stat().st_mtime):
-        rows, name = [], ""
-        for content in records(file.read_bytes()):
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(content)
-            name = record.run.run_id or name
-            if record.HasField("history"):
-                items = record.history.item
-                rows.append({item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items})
-        found.append((name, rows))
+    for file in sorted(folder.glob("wandb/offline-run-*/*.wandb"), key=lambda path: path.parent.name):
+        content = written(file)
+        (name,) = [record.run.run_id for record in content if record.HasField("run")]
+        items = [record.history.item for record in content if record.HasField("history")]
+        found.append((name, [{i.key or "/".join(i.nested_key): json.loads(i.value_json) for i in row} for row in items]))
     return found
 
 
@@ -77,3 +86,16 @@ def test_rows_are_logged_by_phase_and_kind_and_a_run_that_is_gone_on_with_is_the
     assert math.isnan(float(before[1]["rl/step/reward_mean"]))
     assert math.isinf(float(before[1]["rl/step/loss"]))
     assert before[3]["rl/health/open_groups"] == 3
+
+
+def test_without_a_key_nobody_is_asked_for_one_and_it_is_offline(
+    told: Callable[..., Told], steps: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("WANDB_MODE", "WANDB_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    logger = open_wandb(told())
+    logger.row(steps(1))
+    logger.close({"status": "completed"})
+    assert len(histories(tmp_path)) == 1

@@ -17,7 +17,7 @@ def test_numbers_are_written_in_few_characters(value: float, text: str) -> None:
 
 
 def test_shares_are_written_as_percentages() -> None:
-    assert [percent(share) for share in (0.0, 0.004, 0.355, 1.0)] == ["0%", "0.4%", "35.5%", "100%"]
+    assert [percent(share) for share in (0.0, 0.00417, 0.355, 1.0)] == ["0%", "0.4%", "35.5%", "100%"]
 
 
 @pytest.mark.parametrize("values", [[0.0], [5.0], [-1e-9, 1e-9], [0.1, 0.9], [-3.0, 1e6], [1e300, -1e300], []])

@@ -1,7 +1,7 @@
 """Rows of health, of graphs in virtual time: each figure against one worked out by hand."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -158,3 +158,20 @@ def test_an_error_in_short_is_its_end_and_the_nearest_place() -> None:
     assert in_short("OSError", trace) == "full (tools.py:12)"
     assert in_short("timed_out", "after 30 s") == "after 30 s"
     assert in_short("odd", "") == ""
+
+
+def test_a_full_disk_does_not_end_what_measures(tmp_path: Path, full_disk: Callable[[int | None], None]) -> None:
+    """Nor hide what the run itself ends with: rows of stages tell of the disk."""
+
+    async def main(folder: RunFolder) -> None:
+        health = Health(folder, 1.0, lambda: 0.0, None, LoopLag())
+        run = Run(graph().build(quiet=True), watchers=(health,))
+        with health.measuring(run):
+            full_disk(10)
+            await run.finish()
+            full_disk(None)
+
+    with RunFolder(tmp_path / "run") as folder:
+        folder.begin("phase")
+        run_virtual(main(folder))
+    assert decode((tmp_path / "run" / "metrics.jsonl").read_bytes().splitlines()[-1])["stage"] == "health"

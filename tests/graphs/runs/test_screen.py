@@ -5,7 +5,7 @@ import math
 import pytest
 
 from graphs.runs.recent import NodeNow, Recent
-from graphs.runs.screen import Problem, Shown, lines
+from graphs.runs.screen import Problem, Shown, lines, metrics
 
 LINE = ("prompts", "members", "episodes", "groups", "rewards", "reference", "advantages", "batches", "trainer")
 BRANCH = ("heldout_tasks", "heldout_attempts", "heldout_episodes", "heldout_rewards", "heldout_groups", "heldout_scores")
@@ -103,3 +103,10 @@ def test_shares_and_rates_are_of_the_last_seconds() -> None:
     assert now.shares == pytest.approx({"work": 0.0, "input": 1.0, "ticket": 0.0, "pool": 0.0, "output": 0.0})
     assert now.per_second == pytest.approx(2.0)
     assert recent.then.seconds == 10.0
+
+
+def test_text_by_the_name_of_a_figure_is_left_out_and_what_is_not_finite_is_not() -> None:
+    assert metrics({"loss": "low", "reward_mean": 0.5, "goodput": math.nan, "lag_mean": None}) == [
+        "reward 0.500",
+        "goodput nan%",
+    ]

@@ -14,6 +14,10 @@ from pathlib import Path
 
 import pytest
 
+import flow
+from flow import Context, Graph, Run
+from flow.testing import Collected
+from flow.trace import PerfettoWriter, read_trace
 from stages.envs.tool_env import ToolEnv
 from stages.records import Message, Task, ToolCall
 from stages.tools import mcp
@@ -65,6 +69,33 @@ def limited(work, seconds=30):
             return await work
 
     return asyncio.run(run())
+
+
+@pytest.mark.extra
+@needs_mcp
+def test_time_on_the_connection_is_told_from_the_rest_of_a_call(tmp_path):
+    """In a recorded graph: what opens a connection waits for it, and each call lies in the slice of its tool."""
+
+    async def call(number: int, context: Context) -> str:
+        env = ToolEnv([McpTools(STDIO)])
+        try:
+            with flow.span("reset"):
+                await env.reset(Task("t", "?"), KEY)
+            called = Message("assistant", "", (ToolCall("0", "add", {"a": number, "b": 2}),))
+            return (await env.step(called)).messages[0].content
+        finally:
+            await env.close()
+
+    graph, said = Graph("called"), Collected[str]()
+    _ = graph.source("numbers", [1]) >> graph.stage("call", call) >> graph.sink("said", said)
+    with PerfettoWriter(tmp_path / "run.pftrace") as recorder:
+        asyncio.run(Run(graph.build(), recorder=recorder).finish())
+    slices = read_trace(tmp_path).slices
+    connected, asked = (each for each in slices if each.name == "network")
+    (reset,), (tool,) = ([each for each in slices if each.name == name] for name in ("reset", "add"))
+    for inner, outer in ((connected, reset), (asked, tool)):
+        assert outer.start_ns <= inner.start_ns < inner.end_ns <= outer.end_ns
+        assert inner.depth == outer.depth + 1
 
 
 @pytest.mark.extra
