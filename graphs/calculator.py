@@ -61,10 +61,10 @@ class CalculatorConfig(BaseModel):
     engine: EngineConfig = EngineConfig(slots=128, context_length=64, prefill_rows=32, prefill_chunk=16)
     """Shapes of the engine."""
     warm_start: SftConfig = SftConfig(
-        steps=300,
+        steps=400,
         examples_per_step=44,
         trainer=TrainerConfig(
-            row_length=128, rows_per_microbatch=8, learning_rate=3e-3, warmup_steps=10, schedule="cosine", decay_steps=290,
+            row_length=128, rows_per_microbatch=8, learning_rate=3e-3, warmup_steps=10, schedule="cosine", decay_steps=390,
             final_share=0.05,
         ),
     )  # fmt: skip
