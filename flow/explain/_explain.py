@@ -100,7 +100,7 @@ def _parts(way: Iterable[Stretch], total: int) -> tuple[Part, ...]:
 
 
 def _idle(execution: Execution, links: Links, path: Sequence[Part]) -> tuple[Part, ...]:
-    """What the sink waited for in the end, as shares of the whole execution.
+    """What the sink waited for in the end, as shares of the whole execution; of several workers, what one did on average.
 
     While it waits the critical path runs elsewhere. Where it does over all is what counts: during a single wait the item may be
     with a neighbour all the time, who is no slower than it has to be.
@@ -113,7 +113,7 @@ def _idle(execution: Execution, links: Links, path: Sequence[Part]) -> tuple[Par
     away = sum(part.seconds for part in elsewhere)
     if not idle or not away:
         return ()
-    scale = idle / 1e9 / away
+    scale = idle / execution.lanes.count(links.sink or "") / 1e9 / away
     return tuple(Part(p.kind, p.name, p.seconds * scale, p.seconds * scale / execution.seconds) for p in elsewhere)
 
 

@@ -8,6 +8,7 @@ A trace may be cut into several files (``head``), each of which can be read alon
 open and what each counter stands at, and says all that again.
 """
 
+import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -15,7 +16,7 @@ import perfetto.protos.perfetto.trace.perfetto_trace_pb2 as pb
 
 from . import _wire
 from ._recorder import CLOSES, About, Argument, Happens, Opens
-from ._wire import TrackWire, text_of, time_of
+from ._wire import TrackWire, number_of, text_of, time_of
 
 if TYPE_CHECKING:
     _Packet: TypeAlias = pb.TracePacket
@@ -139,15 +140,17 @@ class PacketEncoder:
                 kind, track, name, at_ns, args, flows = event
                 introduced = self._introduced(name, args)
                 number = self._event_names.get(name)
-                return introduced + self._wire(track).named(
-                    kind, time_of(at_ns), name if number is None else number, args, flows
-                )
+                said, at = (_text(name) if number is None else number), time_of(at_ns)
+                try:
+                    return introduced + self._wire(track).named(kind, at, said, args, flows)
+                except (struct.error, TypeError):  # arrows of the user's that are no numbers: no reason to lose the trace
+                    return introduced + self._wire(track).named(kind, at, said, args, ())
             case 2:
                 _, track, at_ns, args = event
                 return (self._introduced(None, args) if args else b"") + self._wire(track).end(time_of(at_ns), args)
             case 4:
                 _, track, value, at_ns = event
-                return self._wire(track).count(time_of(at_ns), value)
+                return self._wire(track).count(time_of(at_ns), value if value.__class__ is float else number_of(value))
             case _:
                 raise AssertionError("a series is no single event")
 
@@ -242,8 +245,8 @@ def _declare(packet: "_Packet", event: Declared) -> None:
         descriptor.counter.unit_name = _text(unit)
 
 
-def _text(value: str) -> str:
-    return value if value.isascii() else text_of(value).decode()
+def _text(value: object) -> str:
+    return value if isinstance(value, str) and value.isascii() else text_of(value).decode()
 
 
 assert (BEGIN, END, INSTANT, COUNT) == (_wire.BEGIN, _wire.END, _wire.INSTANT, _wire.COUNT)

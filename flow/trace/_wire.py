@@ -5,6 +5,7 @@ its type, its track and the rest. What an event refers to (declarations, interne
 classes. Field numbers: ``trace_packet.proto``, ``track_event.proto`` and ``debug_annotation.proto``.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from struct import Struct
@@ -45,9 +46,21 @@ def _late_bits(number: int) -> bytes:
     return _PAIRS[number & 16383] + _PAIRS[number >> 14 & 16383] + _SMALL[number >> 28]
 
 
-def text_of(value: str) -> bytes:
-    """What protobuf accepts: lone surrogates, which have no UTF-8, become escapes."""
-    return value.encode("utf-8", "backslashreplace")
+def text_of(value: object) -> bytes:
+    """What protobuf accepts: lone surrogates, which have no UTF-8, become escapes. What gives no text is named by its type."""
+    try:
+        text = str(value)
+    except Exception:  # of the user's class: no reason to lose the trace
+        text = f"<{type(value).__name__} that gives no text>"
+    return text.encode("utf-8", "backslashreplace")
+
+
+def number_of(value: object) -> float:
+    """What a counter can stand at: NaN where the value is no number or beyond all of them."""
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except Exception:
+        return math.nan
 
 
 class TrackWire:
@@ -91,7 +104,7 @@ class TrackWire:
         if name.__class__ is int:
             event = self._heads[kind] + b"\x50" + varint(name)  # type: ignore[arg-type]
         else:
-            text = text_of(str(name))
+            text = text_of(name)
             event = self._heads[kind] + b"\xba\x01" + varint(len(text)) + text
         for flow in flows:
             event += _FLOW(0xF9, 0x02, flow)
@@ -137,5 +150,5 @@ def _value(value: Argument) -> bytes:
         return _DOUBLE(0x29, value)
     if isinstance(value, int) and -(2**63) <= value < 2**63:
         return b"\x20" + varint(value % 2**64)
-    text = text_of(str(value))
+    text = text_of(value)
     return b"\x32" + varint(len(text)) + text

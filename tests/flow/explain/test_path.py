@@ -81,6 +81,17 @@ def test_a_wait_for_a_pool_is_put_down_to_the_pool(drawn: Drawn) -> None:
     assert path(drawn.judged().graphs[0]) == {("work", "a"): 2.0, ("pool", "gpu"): 3.0, ("work", "b"): 4.0, ("work", "c"): 1.0}
 
 
+def test_where_the_last_node_at_work_has_several_workers_their_waits_are_a_share_of_all_their_time(drawn: Drawn) -> None:
+    """As in a run that was killed before its first step: the sink did nothing, and who stands for it has many workers."""
+    drawn.lane("a/0", work(0, 8, "a", 1))
+    for number in range(4):
+        drawn.lane(f"b/{number}", wait(0, 8, "input"), work(8, 10, "b", 1))
+    found = drawn.judged().graphs[0]
+    assert found.sink == "b"
+    assert sum(part.share for part in found.idle_by) == pytest.approx(0.8)
+    assert sum(part.seconds for part in found.idle_by) == pytest.approx(8.0)
+
+
 def test_a_wait_for_room_leads_to_who_made_it(drawn: Drawn) -> None:
     """``a`` has made 2 and cannot hand it on before ``b`` takes 1, which it cannot before it is done with 0."""
     drawn.lane(

@@ -1,6 +1,6 @@
 """The writer, seen through the protobuf classes of the perfetto package and through its own reader."""
 
-import struct
+import math
 import threading
 import time
 from itertools import pairwise
@@ -128,6 +128,32 @@ def test_names_and_details_of_any_text_survive(tmp_path):
     assert args["ünï"] == "\\ud800 lone"
 
 
+class Unprintable:
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_what_user_code_hands_over_amiss_costs_no_more_than_itself(tmp_path):
+    """S43: the thread that writes meets the user's objects, and the trace goes on whatever they do there."""
+    with PerfettoWriter(tmp_path / "t") as writer:
+        track, counter = writer.track("a"), writer.counter("c", 5)
+        for value in ("much", None, 10**400, "2.5", 3):
+            writer.count(counter, value, 1)
+        for name, args, flows in ((Unprintable(), {}, ()), (7, {}, ()), ("args", {"x": Unprintable()}, ())):
+            writer.begin(track, name, 1, args, flows)
+            writer.end(track, 2)
+        for flows in ([-1], [2**64], ["a"], 3):
+            writer.instant(track, "flows", 3, {"n": 1}, flows)
+        writer.instant(track, "after", 4)
+    trace = read_trace(tmp_path / "t")
+    unprintable = "<Unprintable that gives no text>"
+    assert [(s.name, s.args) for s in trace.slices] == [(unprintable, {}), ("7", {}), ("args", {"x": unprintable})]
+    assert [(i.name, i.args, i.flows) for i in trace.instants] == [("flows", {"n": 1}, ())] * 4 + [("after", {}, ())]
+    values = [count.value for count in trace.counts]
+    assert all(math.isnan(value) for value in values[:3])
+    assert values[3:] == [2.5, 3.0]
+
+
 def test_more_names_than_the_table_holds_are_written_out(tmp_path):
     with PerfettoWriter(tmp_path / "t") as writer:
         track = writer.track("a")
@@ -228,11 +254,11 @@ def test_a_failed_write_is_raised_at_the_close_and_ends_the_recording(tmp_path):
     writer = PerfettoWriter(tmp_path / "t")
     writer.__enter__()
     track = writer.track("a")
-    writer.instant(track, "bad flow", 1, flows=(-1,))
+    writer.instant(track, "no such time", 2**64)
     writer.flush()
     writer.begin(track, "later", 2)
     writer.end(track, 3)
-    with pytest.raises(struct.error):
+    with pytest.raises(IndexError):
         writer.close()
     assert writer.num_dropped == 1
     writer.close()
@@ -241,7 +267,7 @@ def test_a_failed_write_is_raised_at_the_close_and_ends_the_recording(tmp_path):
 def test_the_error_of_the_body_stays_on_top_of_one_of_the_writer(tmp_path):
     def body() -> None:
         with PerfettoWriter(tmp_path / "t") as writer:
-            writer.instant(writer.track("a"), "bad flow", 1, flows=(-1,))
+            writer.instant(writer.track("a"), "no such time", 2**64)
             raise KeyError("body")
 
     with pytest.raises(KeyError) as caught:
