@@ -218,9 +218,9 @@ def counterparts_of(name: str) -> Sequence[Counterpart]:
     """What a setting of another trainer is here; nothing where none of them has it.
 
     Args:
-        name: as they write it, with or without dashes in front, and with or without its sections.
+        name: as they write it, with or without dashes in front (a plus, as Hydra adds with), and with or without its sections.
     """
-    wanted = name.lstrip("-").partition("=")[0].replace("-", "_").lower().removeprefix("actor_rollout_ref.")
+    wanted = name.lstrip("-+").partition("=")[0].replace("-", "_").lower().removeprefix("actor_rollout_ref.")
     rows = [row for _, section in SECTIONS for row in section]
     whole = [row for row in rows if wanted in row.theirs]
     last = wanted.rpartition(".")[2]

@@ -49,7 +49,7 @@ def _of_others(arguments: Sequence[str], told: str) -> str:
     """What to add where an unknown setting is one of another trainer; empty for nothing."""
     if "Unrecognized options" not in told:
         return ""
-    flags = (argument.partition("=")[0] for argument in arguments if argument.startswith("--"))
+    flags = (argument.partition("=")[0] for argument in arguments if argument.startswith("--") or "=" in argument)  # Hydra's
     sentences = (told_of(flag) for flag in dict.fromkeys(flags) if flag in told)
     return "".join(f"headrace: {sentence}\n" for sentence in sentences if sentence is not None)
 

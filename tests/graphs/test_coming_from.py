@@ -58,6 +58,8 @@ def test_no_name_stands_twice_for_different_things_of_one_trainer() -> None:
         ("--beta", "--beta is --rl.loss.kl-coefficient here: 0 by default"),
         ("--kl_coef", "--kl_coef is --rl.advantages.kl-coefficient here"),
         ("--actor_rollout_ref.rollout.n", "is --rl.group-size here"),
+        ("actor_rollout_ref.rollout.n=8", "actor_rollout_ref.rollout.n is --rl.group-size here"),
+        ("+beta=0.1", "+beta is --rl.loss.kl-coefficient here"),
         ("--gradient_accumulation_steps", "is not set here: nothing to set"),
     ],
 )
