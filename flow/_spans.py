@@ -68,7 +68,7 @@ def count(name: str, value: float, unit: str = "") -> None:
 
     Args:
         name: of the counter; the same name is the same counter for all workers of the node.
-        value: what it stands at.
+        value: what it stands at; NaN is written for what is no number.
         unit: what it counts.
     """
     listener = _LISTENER.get()

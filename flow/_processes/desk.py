@@ -19,6 +19,7 @@ from .._context import Desk, Versioned
 from .._spans import UNSEEN, Listener
 from .errors import unpack
 from .messages import Ask, Closed, Granted, Happened, Message, Opened, Read, Refused, Return, Row, Stands, Value
+from .shown import plain_args, plain_flows, plain_number, plain_text
 
 _Answer: TypeAlias = Future[tuple[int, memoryview]]
 """Version and body; of a permit, nothing that matters."""
@@ -91,7 +92,9 @@ class ChildDesk:
     def span(self, name: str, args: Mapping[str, Any], flows: Sequence[int] = ()) -> Generator[None]:
         """See ``flow.span``."""
         number, span = self.number, next(self._numbers)
-        self._say(Opened(number, span, self._strand(), name, dict(args), tuple(flows), time.monotonic()))
+        self._say(
+            Opened(number, span, self._strand(), plain_text(name), plain_args(args), plain_flows(flows), time.monotonic())
+        )
         try:
             yield
         finally:
@@ -99,15 +102,17 @@ class ChildDesk:
 
     def mark(self, name: str, args: Mapping[str, Any], flows: Sequence[int] = ()) -> None:
         """See ``flow.mark``."""
-        self._say(Happened(self.number, self._strand(), name, dict(args), tuple(flows), time.monotonic()))
+        self._say(
+            Happened(self.number, self._strand(), plain_text(name), plain_args(args), plain_flows(flows), time.monotonic())
+        )
 
     def count(self, name: str, value: float, unit: str) -> None:
         """See ``flow.count``."""
-        self._say(Stands(self.number, name, value, unit, time.monotonic()))
+        self._say(Stands(self.number, plain_text(name), plain_number(value), plain_text(unit), time.monotonic()))
 
     def _spent(self, name: str, began_s: float, ended_s: float, args: Mapping[str, Any]) -> None:
         number, span = self.number, next(self._numbers)
-        self._say(Opened(number, span, self._strand(), name, dict(args), (), began_s))
+        self._say(Opened(number, span, self._strand(), plain_text(name), plain_args(args), (), began_s))
         self._say(Closed(number, span, ended_s))
 
     def _strand(self) -> int:

@@ -8,7 +8,7 @@ from graphs.loggers.logger import Logger, Told
 from graphs.loggers.otel import open_otel
 from graphs.loggers.tensorboard import open_tensorboard
 from graphs.loggers.wandb import open_wandb
-from stages.packages import optional_package
+from stages.packages import MissingPackageError, optional_package
 
 LoggerName = Literal["tensorboard", "wandb", "otel"]
 _NEEDS: dict[LoggerName, Sequence[str]] = {
@@ -24,14 +24,20 @@ _OPEN: dict[LoggerName, Callable[[Told], Logger]] = {
 
 
 def check_loggers(names: Sequence[LoggerName]) -> None:
-    """Refuse a logger whose package is missing.
+    """Refuse loggers whose package is missing.
 
     Raises:
-        MissingPackageError: naming the extra that brings it.
+        MissingPackageError: naming for each the extra that brings it.
     """
-    for name in names:
-        for module in _NEEDS[name]:
-            optional_package(module, name, f"--options.loggers {name}")
+    faults: list[str] = []
+    for name in dict.fromkeys(names):
+        try:
+            for module in _NEEDS[name]:
+                optional_package(module, name, f"--options.loggers {name}")
+        except MissingPackageError as error:
+            faults.append(str(error))
+    if faults:
+        raise MissingPackageError("\n".join(faults))
 
 
 def maker(name: LoggerName, told: Told) -> Callable[[], Logger]:

@@ -1,13 +1,14 @@
 """What any code under an attempt shows of itself is in the trace: inside its attempt, whoever calls and wherever it runs."""
 
 import asyncio
+import math
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from showing_stages import look, show, show_beside, show_later, tell_of_a_request
+from showing_stages import look, show, show_amiss, show_beside, show_later, tell_of_a_request
 
 import flow
 from flow import Context, DeadlineExceeded, Drop, Graph, Inline, Processes, Run, Threads
@@ -54,6 +55,18 @@ def test_spans_counters_and_moments_need_no_context_wherever_the_stage_runs(plac
     assert list(trace.counters[counter].values) == [0.0, 1.0]
     assert trace.tracks[counter].unit == "things"
     assert trace.tracks[counter].parent == trace.tracks[works[0].track].parent
+
+
+@pytest.mark.parametrize("placement", [Inline(), pytest.param(Processes(), marks=pytest.mark.slow)], ids=["loop", "processes"])
+def test_what_is_shown_amiss_costs_neither_the_attempt_nor_the_trace(placement, tmp_path):
+    trace = traced(tmp_path, show_amiss, items=1, placement=placement)
+    (span,) = named(trace, "\\ud800")
+    assert math.isnan(span.args.pop("gap"))
+    texts = {"big": str(10**30), "lone": "\\ud800", "none": "None", "bad": "<Unprintable that gives no text>"}
+    assert span.args == texts
+    (counter,) = (number for number, track in trace.tracks.items() if track.name == "amiss")
+    assert [str(value) for value in trace.counters[counter].values] == ["nan", "nan", "2.5"]
+    assert [(each.args, each.flows) for each in trace.instants if each.name == "amiss"] == [({"at": "x"}, ())]
 
 
 @pytest.mark.slow

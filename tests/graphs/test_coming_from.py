@@ -67,7 +67,7 @@ def test_a_name_of_another_trainer_is_told_as_ours(typed: str, told: str, capsys
     """S105: on the command line, with exit status 2."""
     assert told in (told_of(typed) or "")
     with pytest.raises(SystemExit) as ended:
-        main(["run", "grpo", "--model", "nowhere.gguf", *typed.split("="), *([] if "=" in typed else ["8"])])
+        main(["run", "grpo", "--model", "nowhere.gguf", typed, *([] if "=" in typed else ["8"])])
     assert ended.value.code == 2
     assert told in capsys.readouterr().err
 

@@ -1,7 +1,9 @@
 """Stages that show what they do, with nothing but ``flow.span`` and its kin: on the loop, on threads and in processes."""
 
 import asyncio
+import math
 import time
+from pathlib import Path
 
 import flow
 from flow import Context
@@ -56,4 +58,20 @@ async def tell_of_a_request(number: int, context: Context) -> int:
         await asyncio.sleep(0.02)
         context.spent("queue", began_s, began_s + 0.005, number=number)
         context.spent("answer", began_s + 0.005, began_s + 0.015)
+    return number
+
+
+class Unprintable:
+    """Gives no text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def show_amiss(number: int, context: Context) -> int:
+    """Hands over what no trace can hold as it is."""
+    with flow.span("\ud800", big=10**30, gap=math.nan, lone="\ud800", none=None, bad=Unprintable()):
+        for value in ("much", 10**400, "2.5"):
+            flow.count("amiss", value)  # type: ignore[arg-type]
+        flow.mark("amiss", flows=[-1], at=Path("x"))
     return number
