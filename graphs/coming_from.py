@@ -205,7 +205,7 @@ SECTIONS: Sequence[Section] = (
                         "save_path(o) ckpt_path(o)"),
             Counterpart("options.loggers", "metrics_logging_options", "trainer.logger", "report_to", "use_wandb(o)",
                         "metrics.jsonl is written whatever is chosen"),
-            Counterpart("options.profile", "profiler_options", "", "", "", "steps as 10:12; run.pftrace is written always"),
+            Counterpart("options.profile", "profiler_options", "", "", "", "steps as 10:12; run.pftrace is another thing"),
             Counterpart("options.resume", "", "trainer.resume_mode", "resume_from_checkpoint", "load_checkpoint(o)",
                         "headrace resume RUN goes on with one; auto is for schedulers"),
         ),

@@ -140,7 +140,7 @@ class View:
         kind = "".join(character for character in text if not character.isdigit())
         if kind not in self._warned:
             self._warned.add(kind)
-            self.say(f"  warning: {text} (said once)" if "(said once)" not in text else f"  warning: {text}")
+            self.say(f"  warning: {text} (said once a phase)" if "(said once)" not in text else f"  warning: {text}")
 
     def _alert(self, row: Mapping[str, Any]) -> None:
         if "alert" not in row:
