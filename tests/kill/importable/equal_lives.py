@@ -27,7 +27,7 @@ def check_executions(life: Life, unkilled: Life, kills: int) -> None:
     often = Counter(without_attempt(name) for name in unkilled.told("begun"))
     begun = Counter(life.told("begun"))
     assert {name: count for name, count in begun.items() if count > often[without_attempt(name)]} == {}
-    assert len(life.made_again(TRAINED)) <= kills * CONCURRENCY
+    assert len(life.made_again("ended", TRAINED)) <= kills * CONCURRENCY
 
 
 def without_attempt(name: str) -> str:

@@ -74,14 +74,14 @@ class Life:
         """Executions, by task, member, retry and attempt, that there were more than one of."""
         return {name: count for name, count in Counter(self.told("begun")).items() if count > 1}
 
-    def made_again(self, of: str = "") -> list[str]:
-        """Executions that were begun although an earlier attempt had come to its end; of those whose names begin so."""
+    def made_again(self, after: str, of: str = "") -> list[str]:
+        """Executions that were begun although such a word had been told of an earlier attempt; of those whose names begin so."""
         ended: set[str] = set()
         again: list[str] = []
         lines = (self.folder / "executions").read_text().splitlines()
         for word, _, name in (line.partition(" ") for line in lines):
             item = name.rsplit(" ", 1)[0]
-            if word == "ended":
+            if word == after:
                 ended.add(item)
             elif word == "begun" and item in ended and name.startswith(of):
                 again.append(name)

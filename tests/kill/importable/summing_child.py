@@ -16,6 +16,7 @@ from forks import appended, serve
 
 from flow import Collect, Context, Failed, Freshness, Gathered, Graph, Retry, Run
 from flow.saving import Commits, Journal, Saving, newest
+from flow.saving._records import Made
 
 STEPS, WORKERS, MEMBERS, GROUPS = 8, 6, 3, 2
 CLOCK = random.SystemRandom()
@@ -83,12 +84,19 @@ class Summing:
         self.weight = int((folder / "weight").read_text())
 
 
+class ToldJournal(Journal):
+    """A journal that tells, beside it, of each attempt that it has: from there on none of that retry may begin."""
+
+    def keep(self, made: Made) -> None:
+        super().keep(made)
+        appended("noted", *made.path, made.retry, made.attempt)
+
+
 async def play(number: int, context: Context) -> int | Failed[int]:
     name = f"{number} {context.member} {context.retry} {context.attempt}"
     appended("begun", name)
     version = context.read()
     await asyncio.sleep(CLOCK.choice([0, 0, 0.001, 0.004]))
-    appended("ended", name)
     if (number + context.member + context.retry) % 5 == 0:
         return Failed(0, "unlucky")
     return (version.value * 3 + number * 11 + context.member + 100 * context.retry) % 10_007
@@ -112,7 +120,7 @@ async def run(every: int, max_lag: int) -> None:
     """Go on from the latest commit to the end."""
     sink = Summing()
     before = newest(Path("commits"))
-    journal = Journal(Path("journal"), after=0 if before is None else before.number)
+    journal = ToldJournal(Path("journal"), after=0 if before is None else before.number)
     with Commits(Path("commits"), every=every) as commits, journal:
         saving = Saving(commits, resume=before, journal=journal)
         summary = await Run(graph_of(sink, max_lag).build(), saving=saving).finish()
