@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from ._limits import Capacity, Collect, Freshness, Inline, Placement
-from ._policy import Budget, Fail, Missing, OnError
+from ._policy import Budget, Fail, Missing, OnError, Retry
 from ._types import united
 
 Kind = Literal["source", "versions", "stage", "repeat", "group", "broadcast", "balance", "route", "merge", "sink"]
@@ -226,6 +226,18 @@ class Spec:
             rest.extend(before)
         depths = self.depths()
         return tuple(sorted((node for node in self.nodes if node in found), key=lambda node: depths[node]))
+
+    def retries_aside(self, name: str) -> int:
+        """Most retries that stages grant one copy of a member of a group on a branch that does not lead on to the group."""
+        path = set(self.path(name))
+        most: dict[str, int] = {}
+        for node in sorted(self.nodes, key=self.depths().__getitem__):
+            before = [most[edge.source] for edge in self.inputs(node) if edge.source in most]
+            copied = any(edge.source in path and edge.source != name for edge in self.inputs(node))
+            if node not in path and (before or copied):
+                policy = self.nodes[node].on_error
+                most[node] = max(before, default=0) + (policy.times if isinstance(policy, Retry) else 0)
+        return max(most.values(), default=0)
 
     def enclosing(self, name: str) -> list[str]:
         """Repeats whose groups are still open at a node: met on a way back before any group, in order of declaration."""

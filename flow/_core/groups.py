@@ -65,6 +65,11 @@ class Closed:
 class Groups:
     """The groups between one ``repeat`` and its ``group``.
 
+    Args:
+        missing: policy of the barrier.
+        aside: retries that a copy of a member may be granted elsewhere. A member that is issued again leaves out their numbers,
+            so that no two attempts at one node have the same key.
+
     Attributes:
         open: open groups by birth number.
         opened: groups ever opened, which is the next birth number.
@@ -73,8 +78,8 @@ class Groups:
         on_retry: called when a member is to be issued again; set by the repeat node's worker.
     """
 
-    def __init__(self, missing: Missing) -> None:
-        self._missing = missing
+    def __init__(self, missing: Missing, aside: int = 0) -> None:
+        self._missing, self._aside = missing, aside
         self.open: dict[int, OpenGroup] = {}
         self.opened = 0
         self.late = 0
@@ -135,7 +140,8 @@ class Groups:
         group.member_retries[item.member] = used + 1
         origin = group.origin
         path = (*origin.path, item.member)  # as when it was made first: what failed may be called otherwise behind a broadcast
-        self.retries.append(Item(origin.value, path, item.birth, item.member, item.retry + 1, origin.version))
+        retry = item.retry + self._aside + 1
+        self.retries.append(Item(origin.value, path, item.birth, item.member, retry, origin.version))
         if self.on_retry is not None:
             self.on_retry()
         return True

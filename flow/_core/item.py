@@ -20,7 +20,7 @@ class Item(msgspec.Struct, eq=False, array_like=True):
         path: source counter, then one index for each fan-out.
         birth: number of the group (after a ``repeat``) or of the source item.
         member: index in its group; ``None`` outside repeat ... group.
-        retry: recorded failures so far.
+        retry: grows with each recorded failure, by 1 or, past numbers that copies of it may have used, by more.
         version: version of the cell at the oldest dispatch that went into the value; ``None`` before any.
         failed: the reason, where the value stands for a failure.
         position: its place on the edge, to which it returns when an attempt is given up.

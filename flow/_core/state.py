@@ -70,7 +70,7 @@ class State:
     def _pair(self, plan: Plan) -> None:
         for name, node in self.nodes.items():
             if node.spec.kind == "group":
-                groups = Groups(node.spec.missing)
+                groups = Groups(node.spec.missing, plan.spec.retries_aside(name))
                 for inside in plan.spec.path(name):
                     self.nodes[inside].groups = groups
 

@@ -146,10 +146,16 @@ def _pair(seed: int, pair: Pair, origin: Travel, arrived: list[Arrived]) -> list
 
 def _member(seed: int, pair: Pair, member: Travel, arrived: list[Arrived]) -> Travel | None:
     """A member as the barrier gets it, after as many rounds as it grants; ``None`` where all of them fail."""
-    retry = 0
+    retry, aside = 0, _retries_aside(pair)
     for _ in range((pair.missing.times if isinstance(pair.missing, Retry) else 0) + 1):
         (made,) = _line(seed, pair.inside, member._replace(retry=retry), arrived)
         if not (made.gone or made.failed):
             return made
-        retry = made.retry + 1
+        retry = made.retry + aside + 1
     return None
+
+
+def _retries_aside(pair: Pair) -> int:
+    """Most retries of a copy of a member, whose numbers the member itself leaves out."""
+    branches = [branch for side in pair.inside if isinstance(side, Side) for branch in side.branches]
+    return max((sum(step.retries for step in branch if isinstance(step, Step)) for branch in branches), default=0)

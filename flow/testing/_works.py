@@ -45,7 +45,7 @@ class Diary:
     Attributes:
         places: by node and path, the place of the item on the edge before the node; -1 for a path that came there twice.
         keys: by node with a key and path, the key.
-        faults: keys of which two items were handled at once, or one before an older one.
+        faults: keys of which two items were handled at once, or one before an older one; attempts that had the same identity.
     """
 
     def __init__(self) -> None:
@@ -54,6 +54,7 @@ class Diary:
         self.faults: list[str] = []
         self._busy: dict[tuple[str, int], Path] = {}
         self._last: dict[tuple[str, int], int] = {}
+        self._begun: set[tuple[str, Path, int, int]] = set()
 
     def saw(self, context: Context) -> int:
         """Note that an item came to a node; gives its place."""
@@ -65,6 +66,10 @@ class Diary:
     def begin(self, context: Context, key: int | None) -> None:
         """Note that an attempt began."""
         position = self.saw(context)
+        identity = (*context.key, context.attempt)
+        if identity in self._begun:
+            self.faults.append(f"{context} began twice")
+        self._begun.add(identity)
         if key is None:
             return
         own = (context.node, key)

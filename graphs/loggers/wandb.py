@@ -22,12 +22,13 @@ class Wandb:
     """A logger.
 
     Args:
+        wandb: the package.
         run: of W&B.
         logged: phases, stages and places of rows that it has already.
     """
 
-    def __init__(self, run: Any, logged: set[tuple[str, str, int]]) -> None:
-        self._run, self._logged = run, logged
+    def __init__(self, wandb: Any, run: Any, logged: set[tuple[str, str, int]]) -> None:
+        self._wandb, self._run, self._logged = wandb, run, logged
         self._phases: set[str] = set()
 
     def row(self, row: Mapping[str, Any]) -> None:
@@ -47,9 +48,11 @@ class Wandb:
         """Nothing: steps have the means."""
 
     def close(self, summary: Mapping[str, Any]) -> None:
-        """Finish the run, failed where it failed."""
+        """Finish the run, failed where it failed, and W&B's own process with it where nobody else has a run open."""
         self._run.summary.update(dict(numbers(summary)))
         self._run.finish(exit_code=0 if summary.get("status") in ("completed", "suspended") else 1)
+        if self._wandb.setup().most_recent_active_run is None:
+            self._wandb.teardown()
 
 
 def open_wandb(told: Told) -> Wandb:
@@ -69,8 +72,9 @@ def open_wandb(told: Told) -> Wandb:
         dir=str(told.folder),
         config=dict(told.config),
         resume="allow",
+        reinit="create_new",  # of a run of the user's own that is open it would be the end
         mode=mode,
         settings=wandb.Settings(console="off", silent=True),
     )
     again = {(row["phase"], row["stage"], place) for row in told.superseded() if (place := place_of(row)) is not None}
-    return Wandb(run, again)
+    return Wandb(wandb, run, again)

@@ -62,6 +62,13 @@ def test_a_member_is_retried_with_a_higher_number_and_then_the_group_is_dropped(
     assert woken == [1, 1]
 
 
+def test_a_member_that_is_issued_again_leaves_out_the_retries_of_its_copies():
+    groups = Groups(Retry(1, then="drop"), aside=3)
+    (member,) = groups.begin(origin(), 1)
+    groups.report(member, BROKEN)
+    assert groups.retries.popleft().retry == 4
+
+
 def test_retries_of_a_dropped_group_are_not_issued():
     """S17: nothing of a closed group is started any more."""
     groups = Groups(Retry(1, then="drop"))

@@ -88,6 +88,30 @@ def test_a_lost_member_is_made_again():
     assert [group.members for group in sorted(got, key=lambda g: g.birth)] == [(0, 1, 0, 0)] * 3
 
 
+def test_no_two_attempts_have_one_key_where_copies_of_members_are_tried_again_too():
+    """A journal, a tool and an environment tell attempts apart by it."""
+    keys: list[tuple] = []
+
+    def unlucky(value: int, context: Context) -> int:
+        keys.append((*context.key, context.attempt))
+        raise ValueError("always")
+
+    graph = Graph("g")
+    tasks = graph.source("tasks", range(2))
+    members = graph.repeat("members", tasks, n=2)
+    copies = graph.broadcast("copies", members)
+    played = graph.stage("played", unlucky, on_error=Drop())
+    groups = graph.group("groups", played, missing=Retry(2, then="shrink"))
+    _ = tasks >> members >> copies >> played >> groups >> graph.sink("sink", lambda group, context: None)
+    _ = (
+        copies
+        >> graph.stage("judged", unlucky, on_error=Retry(2, then=Drop()))
+        >> graph.sink("log", lambda value, context: None)
+    )
+    finish(graph)
+    assert len(keys) == len(set(keys)) == 2 * 2 * 3 + 2 * 2 * 3 * 3
+
+
 def test_a_member_that_is_lost_for_good_shrinks_its_group():
     """S27: what is handed on holds the two that are real."""
     graph, got = training(broken, missing=Shrink(min_members=3))

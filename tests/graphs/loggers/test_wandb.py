@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from graphs.loggers.logger import Told
@@ -99,3 +100,24 @@ def test_without_a_key_nobody_is_asked_for_one_and_it_is_offline(
     logger.row(steps(1))
     logger.close({"status": "completed"})
     assert len(histories(tmp_path)) == 1
+
+
+def test_a_logger_that_is_closed_leaves_no_process(told: Callable[..., Told], steps: Any) -> None:
+    before = set(psutil.Process().children(recursive=True))
+    logger = open_wandb(told())
+    logger.row(steps(1))
+    assert set(psutil.Process().children(recursive=True)) > before
+    logger.close({"status": "completed"})
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
+def test_a_logger_that_is_closed_leaves_a_run_of_the_users_own_alone(
+    told: Callable[..., Told], steps: Any, tmp_path: Path
+) -> None:
+    with wandb.init(project="own", dir=str(tmp_path), reinit="create_new", settings=wandb.Settings(silent=True)) as own:
+        logger = open_wandb(told())
+        logger.row(steps(1))
+        logger.close({"status": "completed"})
+        own.log({"loss": 1.0})
+    wandb.teardown()
+    assert len(histories(tmp_path)) == 2
