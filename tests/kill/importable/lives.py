@@ -75,7 +75,7 @@ class Life:
         return {name: count for name, count in Counter(self.told("begun")).items() if count > 1}
 
     def made_again(self, after: str, of: str = "") -> list[str]:
-        """Executions that were begun although such a word had been told of an earlier attempt; of those whose names begin so."""
+        """Executions begun although such a word had been told of an earlier attempt; of those whose names begin so."""
         ended: set[str] = set()
         again: list[str] = []
         lines = (self.folder / "executions").read_text().splitlines()
