@@ -1,0 +1,7 @@
+"""The experiments by name, in the order in which they are run and shown: the only place where a name becomes one."""
+
+from collections.abc import Mapping
+
+from graphs.bench.experiment import Experiment
+
+EXPERIMENTS: Mapping[str, Experiment] = {each.name: each for each in ()}
