@@ -1,7 +1,7 @@
 """What an experiment is, and what it finds: claims with figures, tables, plots. Values only; no experiment is here.
 
-An experiment is a function of its settings. It measures real work in this process, or in processes that it starts, and says what
-came out as ``Findings``, which are all that the report, the page and the JSON are made of: who shows them runs nothing again.
+An experiment is a function of its settings. It measures real work in this process, or in processes that it starts, and says
+what came out as ``Findings``, which are all that the report, the page and the JSON are made of: who shows them runs nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
