@@ -11,7 +11,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pydantic import ValidationError
 from rich.console import Console
@@ -39,7 +39,7 @@ from graphs.commands.view import report, view
 from graphs.doctor.packages import read_declared
 from graphs.replays.plan import ReplayOptions, prepare_replay
 from graphs.runs.folder import RunFolder
-from graphs.runs.interrupts import Interrupted
+from graphs.runs.interrupts import Interrupted, leave
 from graphs.runs.options import SavingOptions
 from graphs.runs.resuming import check_saves
 from graphs.runs.saved import evaluation_of, saved_config, saved_entry
@@ -80,8 +80,27 @@ _SETTINGS = {"try": TryConfig, "chat": ChatConfig, "export": ExportOptions, "rep
 """Settings of commands that have the same ones whatever they are called with."""
 
 
+def process() -> NoReturn:
+    """What a ``headrace`` process is from beginning to end. An interrupt at any moment of it ends in the one status."""
+    try:
+        main()
+    except KeyboardInterrupt:
+        status: Any = SUSPENDED
+    except SystemExit as end:
+        status = end.code
+    else:
+        status = 0
+    if status == SUSPENDED:
+        leave()
+    raise SystemExit(status)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of the ``headrace`` command."""
+    """The command line.
+
+    Raises:
+        SystemExit: with the status of the command, where it is not 0.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help", "help"):
         tell(f"{USAGE}{_NAMES}")
@@ -307,4 +326,4 @@ def _fail(error: BaseException, status: int = 1) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main()
+    process()
