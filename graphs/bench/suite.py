@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from graphs.bench.baseline.experiment import BASELINE
 from graphs.bench.experiment import Experiment
 
-EXPERIMENTS: Mapping[str, Experiment] = {each.name: each for each in ()}
+EXPERIMENTS: Mapping[str, Experiment] = {each.name: each for each in (BASELINE,)}
