@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from graphs.parts import Parts
 from stages.models.transformer import Transformer
 from stages.policy import Sample, SampleRequest
 from stages.records import Message, Weights
@@ -30,11 +31,11 @@ class PlainForward:
 
     Args:
         model: its parameters are in force at first.
-        context_length: most tokens of a context; each is filled up to it, so that one program serves all.
+        context_length: most tokens of a context; each is filled up to it, so that one program serves all. It is compiled here.
     """
 
     def __init__(self, model: Transformer, context_length: int) -> None:
-        self._context_length = context_length
+        self.context_length = context_length
         graph, self._parameters = nnx.split(model, nnx.Param)
 
         @jax.jit
@@ -44,6 +45,7 @@ class PlainForward:
             return nnx.merge(graph, parameters)(ids_1T, places_1T * within, within)[0]
 
         self._logits = logits
+        self(np.zeros(1, np.int32))
 
     def put(self, parameters: Any) -> None:
         """Use these from now on."""
@@ -58,7 +60,7 @@ class PlainForward:
         Returns:
             float32 [T, V]: row t scores the token after t.
         """
-        ids_1T = np.zeros((1, self._context_length), np.int32)
+        ids_1T = np.zeros((1, self.context_length), np.int32)
         ids_1T[0, : len(ids)] = ids
         return np.asarray(self._logits(self._parameters, ids_1T, np.int32(len(ids))), np.float32)[: len(ids)]
 
@@ -116,18 +118,19 @@ class ForcedPolicy:
     So everything behind it is as with a model that sampled these very tokens, and no rounding can make it sample others.
 
     Args:
-        model: of the weights.
+        forward: of the model.
         chat: writes what is said.
         script: what is said.
         in_force: the parameters in force and their version.
-        context_length: most tokens of an episode.
     """
 
-    def __init__(
-        self, model: Transformer, chat: Chat, script: Script, in_force: Callable[[], tuple[Any, int]], context_length: int
-    ) -> None:
-        self.context_length, self._chat, self._script, self._in_force = context_length, chat, script, in_force
-        self._forward = PlainForward(model, context_length)
+    def __init__(self, forward: PlainForward, chat: Chat, script: Script, in_force: Callable[[], tuple[Any, int]]) -> None:
+        self._forward, self._chat, self._script, self._in_force = forward, chat, script, in_force
+
+    @property
+    def context_length(self) -> int:
+        """See ``Policy``."""
+        return self._forward.context_length
 
     async def sample(self, request: SampleRequest) -> Sample:
         """See ``Policy.sample``. A turn that is longer than the budget is cut."""
@@ -148,6 +151,11 @@ class ForcedPolicy:
 
     def abort(self, session: str) -> None:
         """Nothing takes long."""
+
+
+def forced(forward: PlainForward, parts: Parts, script: Script) -> ForcedPolicy:
+    """One that says what a script has under the weights that the engine of a program has in force."""
+    return ForcedPolicy(forward, parts.chat, script, lambda: (parts.engine.parameters, parts.engine.statistics().version))
 
 
 def _draw_of(request: SampleRequest) -> Draw:

@@ -4,5 +4,6 @@ from collections.abc import Mapping
 
 from graphs.bench.baseline.experiment import BASELINE
 from graphs.bench.experiment import Experiment
+from graphs.bench.grouping.experiment import GROUPING
 
-EXPERIMENTS: Mapping[str, Experiment] = {each.name: each for each in (BASELINE,)}
+EXPERIMENTS: Mapping[str, Experiment] = {each.name: each for each in (BASELINE, GROUPING)}

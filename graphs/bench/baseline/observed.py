@@ -16,7 +16,7 @@ from flax import nnx
 
 from flow import Graph, Run
 from graphs.bench.baseline.script import digits_said, said
-from graphs.bench.plain import ForcedPolicy
+from graphs.bench.plain import PlainForward, forced
 from graphs.bench.small import SMALL, TRAINER
 from graphs.bench.witnessed import SeenStep, targets_of, witnessed
 from graphs.calculator import calculator
@@ -147,10 +147,7 @@ def graph_of(kind: str, parts: Parts, config: RlConfig) -> Graph:
     filled = seeded(SMALL.model_copy(update={"rl": config, "seed": SEED})).rl
     if kind == "sampled":
         return rl(filled, replace(parts, reward=digits_said))
-    policy = ForcedPolicy(
-        parts.model, parts.chat, said, lambda: (parts.engine.parameters, parts.engine.statistics().version),
-        parts.engine.context_length,
-    )  # fmt: skip
+    policy = forced(PlainForward(parts.model, parts.engine.context_length), parts, said)
     scripted = Episodes(policy, parts.chat, parts.agent, parts.make_env, filled.sampling, filled.limits)
     return rl(filled, parts).replace("episodes", scripted)
 
