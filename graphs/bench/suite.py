@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 
+from graphs.bench.baseline.experiment import BASELINE
+from graphs.bench.engines.experiment import ENGINES_EXPERIMENT
 from graphs.bench.experiment import Experiment
+from graphs.bench.grouping.experiment import GROUPING
 
-EXPERIMENTS: Mapping[str, Experiment] = {each.name: each for each in ()}
+EXPERIMENTS: Mapping[str, Experiment] = {each.name: each for each in (BASELINE, GROUPING, ENGINES_EXPERIMENT)}
