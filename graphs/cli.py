@@ -22,6 +22,7 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 from flow import BuildError, FlowError
 from flow.saving import CannotResume
 from graphs.catalogue import CATALOGUE
+from graphs.commands.bench import bench, listed
 from graphs.commands.chat import ChatConfig, find_speaker, hold_chat
 from graphs.commands.check import check
 from graphs.commands.command_line import Work, parsed, read_again, read_program, tell
@@ -68,6 +69,9 @@ USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a t
   headrace view RUN [--port N]                      serve that page on this machine, fresh while the run goes on; RUN may be
                                                     the folder that all runs lie in
   headrace trace RUN [--compare OTHER] [--json]     say what limited a run, from its trace, and what to try next
+  headrace bench [NAME|all] [--section.field value ...] [--short] [--out FOLDER] [--json]
+                                                    measure, on real work, and say what came out; without NAME list what
+                                                    there is
   headrace revoke RUN NAME                          take a credential back from a run's tools, at once
   headrace doctor [--json]                          look at devices, memory, packages and folders, and say what would stop a run
 
@@ -125,6 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "report": report,
         "view": view,
         "doctor": _doctor,
+        "bench": bench,
     }
     command = commands.get(given[0])
     if command is None:
@@ -132,6 +137,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _refuse(f"expected one of {', '.join(commands)}, got '{given[0]}'" + (f"; did you mean '{near[0]}'?" if near else ""))
     if given[1:] and given[1] in ("-h", "--help") and given[0] != "doctor":
         _help(given[0])
+    if given == ["bench"]:
+        tell(listed())
+        raise SystemExit(0)
     if len(given) < 2 and given[0] != "doctor":
         _refuse(f"expected more after '{given[0]}', got nothing:\n{lines_of(USAGE, given[0])}")
     keep_compiled()
