@@ -9,7 +9,7 @@ from graphs.bench.grouping.cases import CASES, LATE
 from graphs.bench.grouping.experiment import GROUPING
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_every_policy_does_what_it_states_and_counts_it():
     found = GROUPING.run(GROUPING.short, lambda done, total, what: None)
     assert [claim for claim in found.claims if claim.holds is not True] == []
