@@ -91,7 +91,7 @@ def run(config: StragglersConfig, tell: Tell) -> Findings:
 
 async def _measure(config: StragglersConfig, tell: Tell) -> Findings:
     places = range(len(config.concurrency))
-    total = (1 if config.engine is None else 3) + len(places) * (1 if config.engine is None else 2)
+    total = len(places) if config.engine is None else 2 * len(places) + 2
     found: dict[str, list[Pair]] = {SCRIPTED: []}
     with tempfile.TemporaryDirectory() as folder:
         await warm_up(config.world, Path(folder))
@@ -187,15 +187,17 @@ def _table(policy: str, pairs: Sequence[Pair]) -> Table:
 
 
 def _row(pair: Pair) -> dict[str, Cell]:
+    sleeps = {} if pair.sleeps_s is None else {"sleeps": pair.sleeps_s / pair.ours.seconds}
     return {
-        "at_once": pair.at_once, **rates(pair.ours),
-        "sleeps": None if pair.sleeps_s is None else pair.sleeps_s / pair.ours.seconds,
+        "at_once": pair.at_once,
+        **rates(pair.ours),
+        **sleeps,
         "engine": pair.ours.engine_busy,
         "oldest": pair.ours.oldest_group_s,
         "sync": pair.sync.groups_per_minute,
         "sync_ratio": pair.sync.judged.ratio,
         "times": pair.ours.groups_per_minute / pair.sync.groups_per_minute,
-    }  # fmt: skip
+    }
 
 
 def _plot(policy: str, pairs: Sequence[Pair]) -> Plot:
@@ -250,7 +252,7 @@ SHORT = StragglersConfig(
     concurrency=(1, 8),
     groups=(2, 6),
     engine=TaughtConfig(
-        model=MODEL, engine=EngineConfig(slots=8, context_length=CONTEXT_LENGTH, prefill_rows=8, prefill_chunk=16), steps=30
+        model=MODEL, engine=EngineConfig(slots=8, context_length=CONTEXT_LENGTH, prefill_rows=8, prefill_chunk=16), steps=2
     ),
 )
 STRAGGLERS = Experiment(

@@ -3,5 +3,9 @@
 from collections.abc import Mapping
 
 from graphs.bench.experiment import Experiment
+from graphs.bench.failing import FAILING
+from graphs.bench.idle import IDLE
+from graphs.bench.pressure import PRESSURE
+from graphs.bench.stragglers import STRAGGLERS
 
-EXPERIMENTS: Mapping[str, Experiment] = {each.name: each for each in ()}
+EXPERIMENTS: Mapping[str, Experiment] = {each.name: each for each in (STRAGGLERS, PRESSURE, IDLE, FAILING)}

@@ -17,10 +17,10 @@ from graphs.rl_config import RlConfig
 from graphs.settings import read_settings
 from stages.train.metrics import of_the_machine
 
-WORLD = WorldConfig(
-    decode_s=0.01, delays=DelaysConfig(seconds=(0.002, 0.01, 0.05)), load_s=0.01, group_s=0.005, step_s=0.005
+WORLD = WorldConfig(decode_s=0.01, delays=DelaysConfig(seconds=(0.002, 0.01, 0.05)), load_s=0.01, group_s=0.005, step_s=0.005)
+SETTINGS = settings_of(
+    WORLD, steps=4, groups_per_step=3, max_concurrency=6, trainer={"row_length": 64, "rows_per_microbatch": 1}
 )
-SETTINGS = settings_of(WORLD, steps=4, groups_per_step=3, max_concurrency=6, trainer={"row_length": 64, "rows_per_microbatch": 1})
 
 
 def run(settings: RlConfig, folder: Path) -> Traced:

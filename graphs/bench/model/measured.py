@@ -109,31 +109,39 @@ def measured_times(trace: Trace) -> Measured:
     """
     lanes = list(_lanes(trace))
     graphs = sorted({graph for graph, _, _ in lanes})
-    dropped = sorted({str(i.args.get("reason")) for i in trace.instants if i.name == "dropped"} - {"surplus"})
     finished = [
         spans.ends_ns[index] for _, _, spans in lanes for index in _works(spans) if spans.args(index).get("call") == "finish"
     ]
+    table: dict[Key, float] = {}
+    paths: dict[int, tuple[int, ...]] = {}
+    for _, node, spans in lanes:
+        _read_attempts(node, spans, table, paths)
+    failed = {(node, path, retry - 1) for node, path, retry in table if retry}
+    dropped = _dropped(trace, failed)
     if len(graphs) != 1 or not finished or dropped or OPEN in finished:
         raise ValueError(
             "expected the trace of one run that finished its steps and dropped nothing, got "
             f"{', '.join(graphs) or 'no graph'}, {len(finished)} steps, dropped: {', '.join(dropped) or 'nothing'}, in the "
             "event model; judge another run"
         )
-    table: dict[Key, float] = {}
-    paths: dict[int, tuple[int, ...]] = {}
-    for _, node, spans in lanes:
-        _read_attempts(node, spans, table, paths)
     added: list[tuple[int, int]] = []
     for _, _, spans in lanes:
         added += _read_sink(spans, table, paths)
     _read_loads(trace, table)
     return Measured(
         table=table,
-        failed={(node, path, retry - 1) for node, path, retry in table if retry},
+        failed=failed,
         trained=tuple(paths[birth] for _, birth in sorted(added)),
         began_ns=min(spans.starts_ns[0] for _, _, spans in lanes),
         ended_ns=max(finished),
     )
+
+
+def _dropped(trace: Trace, failed: Collection[Key]) -> list[str]:
+    """Why items were dropped for good: not those that were made again, nor what was on its way when all was done."""
+    again = {(node, ".".join(map(str, path))) for node, path, _ in failed}
+    gone = [each.args for each in trace.instants if each.name == "dropped" and each.args.get("reason") != "surplus"]
+    return sorted({str(args.get("reason")) for args in gone if (args.get("node"), args.get("item")) not in again})
 
 
 def _lanes(trace: Trace) -> Iterator[tuple[str, str, Spans]]:
