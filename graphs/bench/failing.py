@@ -198,7 +198,7 @@ def _row(pair: Pair, run: Traced, failing: float) -> dict[str, Cell]:
 
 FAILING = Experiment(
     name="failing",
-    title="5 % of the episodes fail at once, and are tried once more",
+    title="Failing: 5 % of the episodes fail at once, and are tried once more",
     question=(
         "What does it cost that 5 % of the episodes fail as soon as they begin, with one retry, and is anything else "
         "different? The same training runs with and without failures, with the same drawn times: with a lag of one version, "

@@ -107,7 +107,7 @@ def _row(name: str, run: Traced) -> dict[str, Cell]:
 
 IDLE = Experiment(
     name="idle",
-    title="how long the trainer waits, by schedule",
+    title="Idle: how long the trainer waits, by schedule",
     question=(
         "What share of the time does the trainer wait, if the policy could always have the next step ready? The policy is by "
         "script and sleeps, with a fixed configuration in which the slowest episode takes less than a step of the trainer. So "

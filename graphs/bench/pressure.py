@@ -125,14 +125,15 @@ def findings(config: PressureConfig, found: Sequence[Pair]) -> Findings:
     over = sum(_over(run) for run in runs)
     return Findings(
         answer=(
-            f"Whoever is {config.slower:g} times as slow, no edge ever held more than its declared capacity "
-            f"({over} did), and the verdict from the run's own trace named {right} of the {len(NAMES)} that were slowed."
+            f"With trainer, environment and judge {config.slower:g} times as slow in turn, {over} edges ever held more than "
+            f"their declared capacity, and the verdict from the run's own trace named {right} of the {len(NAMES)} that were "
+            "slowed."
         ),
         claims=[
             Claim("edges that ever held more than their declared capacity, of all runs", over, 0, "equal"),
             *(Claim(f"what bounded the run with the {who} slowed, as the verdict says", named[who], wanted, "equal")
               for who, wanted in NAMES.items()),
-            Claim("MB that resident memory grew by after the first quarter of a run, the most of all",
+            Claim(f"MB that resident memory grew by after the first quarter of a run, the most of {len(grown)} of {len(runs)}",
                   max(grown) if grown else None, MOST_GROWN_MB, "most"),
             of_the_model("every run", runs),
         ],
@@ -267,7 +268,7 @@ def _age(run: Traced, at_s: float) -> float | None:
 
 PRESSURE = Experiment(
     name="pressure",
-    title="back-pressure: trainer, environment and judge slowed in turn",
+    title="Back-pressure: trainer, environment and judge slowed in turn",
     question=(
         "What piles up where somebody is slow, and does the run say who it is? The trainer, then the environment, then a judge "
         "with a pool takes eight times as long. Depths of the edges, the age of the oldest open group and resident memory have "

@@ -257,7 +257,7 @@ SHORT = StragglersConfig(
 )
 STRAGGLERS = Experiment(
     name="stragglers",
-    title="tools that take 50 ms, 500 ms or 5 s: complete groups per minute",
+    title="Stragglers: tools that take 50 ms, 500 ms or 5 s: complete groups per minute",
     question=(
         "How many complete groups a minute does training get where a few tool calls take a hundred times as long as most, with "
         "1, 4, 16 and 64 episodes at once? A schedule that waits for the slowest episode of a batch wastes the others' places. "

@@ -118,7 +118,9 @@ def _answer(found: Mapping[str, Sequence[Difference]], seen: Mapping[tuple[str, 
     different = sum(each.different for each in every if not each.rounded)
     apart = [each.largest for each in every if each.rounded]
     known = [value for value in apart if value is not None]
-    rounding = "some cannot be compared" if None in apart else f"numbers are off by at most {max(known, default=0.0):.1e}"
+    most = max(known, default=0.0)
+    rounding = f"numbers are off by at most {most:.1e}" if most else "numbers are equal to the bit"
+    rounding = "some cannot be compared" if None in apart else rounding
     same = sum(each.digests == seen[kind, ONE].digests for (kind, name), each in seen.items() if name != ONE)
     others = len(seen) - len(found)
     return (

@@ -7,14 +7,15 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import anyio
 from flax import nnx
 from forks import appended, serve
 
-from flow import Context, Graph
+from flow import Graph
 from flow.saving._points import reach
+from graphs.bench.witnessed import SeenStep, targets_of, witnessed
 from graphs.calculator import CalculatorConfig
 from graphs.catalogue import CATALOGUE, Entry
 from graphs.cli import main as headrace
@@ -31,7 +32,7 @@ from stages.envs.housed import on_loop
 from stages.envs.tool_env import ToolEnv
 from stages.models.config import ModelConfig
 from stages.models.transformer import Transformer
-from stages.records import Batch, Episode, Message, Task, Weights
+from stages.records import Episode, Message, Task
 from stages.rewards.answers import final_text
 from stages.rollout.config import EngineConfig
 from stages.rollout.engine import Engine
@@ -42,7 +43,6 @@ from stages.tools.calculator import calculator_tool
 from stages.tools.context import tool_context
 from stages.tools.tool import Tool, ToolAnswer, needs_of
 from stages.train.config import TrainerConfig
-from stages.train.gated import Gated, GatedState
 
 
 class LateTool:
@@ -83,42 +83,6 @@ class CountedEnv:
         appended("ended", self._name)
 
 
-class ToldTrainer:
-    """A trainer that writes down what each step trained: names of groups and members. What a kill undid comes again."""
-
-    def __init__(self, trainer: Gated) -> None:
-        self._trainer, self._step = trainer, list[str]()
-
-    async def __aenter__(self) -> Self:
-        await self._trainer.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self._trainer.__aexit__(*error)
-
-    def add(self, batch: Batch, context: Context) -> None:
-        self._step += [segment.name.replace(" ", "_") for segment in batch.segments] or [f"{batch.birth}:silent"]
-        self._trainer.add(batch, context)
-
-    def finish(self, context: Context) -> Weights:
-        weights = self._trainer.finish(context)
-        step, self._step = self._step, []
-        appended("trained", self._trainer.state().trainer.step, *step)
-        return weights
-
-    def state(self) -> GatedState:
-        return self._trainer.state()
-
-    def restore(self, state: GatedState) -> None:
-        self._trainer.restore(state)
-
-    def save(self, folder: Path) -> Callable[[], None]:
-        return self._trainer.save(folder)
-
-    def load(self, folder: Path) -> None:
-        self._trainer.load(folder)
-
-
 def letters(episode: Episode) -> float:
     """Something that tells the members of a group apart, whatever they say."""
     return sum((final_text(episode) or "").encode()) % 3 / 2
@@ -143,13 +107,12 @@ TINY = CalculatorConfig(
 
 
 def told(make: Callable[[Path | None], Graph]) -> Callable[[Path | None], Graph]:
-    """The graph with a trainer that writes down what it trains."""
+    """The graph with a trainer that writes down what each step trained. What a kill undid comes again."""
 
-    def making(folder: Path | None) -> Graph:
-        graph = make(folder)
-        return graph.replace("trainer", ToldTrainer(graph.spec().nodes["trainer"].stage))
+    def see(step: SeenStep) -> None:
+        appended("trained", step.number, *(name.replace(" ", "_") for name in targets_of(step)))
 
-    return making
+    return lambda folder: witnessed(make(folder), see)
 
 
 def counted(config: CalculatorConfig) -> Program:
