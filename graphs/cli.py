@@ -84,6 +84,10 @@ _SETTINGS = {"try": TryConfig, "chat": ChatConfig, "export": ExportOptions, "rep
 """Settings of commands that have the same ones whatever they are called with."""
 
 
+_ALONE = ("doctor", "bench")
+"""Commands that do something without anything more."""
+
+
 def process() -> NoReturn:
     """What a ``headrace`` process is from beginning to end. An interrupt at any moment of it ends in the one status."""
     try:
@@ -137,10 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _refuse(f"expected one of {', '.join(commands)}, got '{given[0]}'" + (f"; did you mean '{near[0]}'?" if near else ""))
     if given[1:] and given[1] in ("-h", "--help") and given[0] != "doctor":
         _help(given[0])
-    if given == ["bench"]:
-        tell(listed())
-        raise SystemExit(0)
-    if len(given) < 2 and given[0] != "doctor":
+    if len(given) < 2 and given[0] not in _ALONE:
         _refuse(f"expected more after '{given[0]}', got nothing:\n{lines_of(USAGE, given[0])}")
     keep_compiled()
     try:
@@ -169,6 +170,8 @@ def _help(command: str) -> NoReturn:
     tell(lines_of(USAGE, command))
     if command in _SETTINGS:
         read_settings(_SETTINGS[command], ["--help"], f"headrace {command} ...")
+    if command == "bench":
+        tell(f"\nheadrace bench NAME --help lists its settings. NAME is one of\n{listed()}")
     if " NAME" in lines_of(USAGE, command).partition("\n")[0] and command != "revoke":
         tell(f"\nheadrace {command} NAME --help lists its settings. NAME is path/to/file.py:function, or one of\n{_NAMES}")
     raise SystemExit(0)

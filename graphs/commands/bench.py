@@ -37,13 +37,16 @@ def listed() -> str:
     return "\n".join(f"  {name:<{width}}  {each.title}" for name, each in EXPERIMENTS.items())
 
 
-def bench(arguments: list[str]) -> Work:
-    """Read which experiments are asked for, and give what runs them.
+def bench(arguments: list[str]) -> Work | None:
+    """Read which experiments are asked for, and give what runs them; without any tell which there are.
 
     Raises:
         LookupError: there is none of this name.
         ValueError: settings for all of them at once, or an argument without its value.
     """
+    if not arguments:
+        tell(listed())
+        return None
     name, *rest = arguments
     short, rest = "--short" in rest, [each for each in rest if each != "--short"]
     as_json, rest = "--json" in rest, [each for each in rest if each != "--json"]

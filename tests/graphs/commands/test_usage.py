@@ -28,11 +28,19 @@ def test_every_command_is_in_the_usage(capsys: pytest.CaptureFixture[str]) -> No
     assert sorted(known) == COMMANDS
 
 
+ALONE = ("doctor", "bench")
+"""They do something without anything more; the doctor reads its own arguments, as it works where nothing else can."""
+
+
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command != "doctor"])
 def test_the_help_of_a_command_is_of_that_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     helped = told(capsys, 0, command, "--help")
     assert lines_of(USAGE, command) in helped
     assert len(re.findall(r"^  headrace ", helped, flags=re.MULTILINE)) == 1
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command not in ALONE])
+def test_a_command_that_lacks_what_it_is_about_is_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     missing = told(capsys, 2, command)
     assert missing == f"headrace: expected more after '{command}', got nothing:\n{lines_of(USAGE, command)}\n"
 
