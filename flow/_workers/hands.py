@@ -155,9 +155,7 @@ class Hands:
         spec = self.node.spec
         self._ages = self.node.admission if spec.kind == "sink" else None
         inside, name = lane.inside, spec.name
-        self.desk = Desk(
-            name, self._read, self._permit, inside.span, lambda row: host.reported(name, row), inside.remote, inside.spent
-        )
+        self.desk = Desk(name, self._read, self._permit, inside.span, lambda row: host.reported(name, row), inside.spent)
 
     def own(self) -> None:
         """The calling task is this worker from now on."""
