@@ -11,5 +11,5 @@ from ._verdict import Asked, Compiled, GraphVerdict, Leg, Level, Lever, Part, Sl
 
 __all__ = [
     "Asked", "Compiled", "GraphVerdict", "Leg", "Level", "Lever", "Limit", "Part", "Slow", "Stage", "Stragglers", "Unseen",
-    "Verdict",    "explain", "limit",
+    "Verdict", "explain", "limit",
 ]  # fmt: skip

@@ -44,14 +44,22 @@ def _unseen(verdict: Verdict) -> Iterator[str]:
     pauses = [each.seconds for each in verdict.unseen if not each.missing]
     if pauses:
         yield f"{time_of(sum(pauses))} of it between one start of the run and the next ({len(pauses)})"
+    yield from (line for warning in warnings(verdict) for line in wrapped(f"warning: {warning}"))
+
+
+def warnings(verdict: Verdict) -> Iterator[str]:
+    """Times that are not judged, since their files are gone; a paragraph each."""
     for each in verdict.unseen:
         if each.missing:
             files = f"{each.missing[0]} to {each.missing[-1]}" if len(each.missing) > 1 else each.missing[0]
-            yield from wrapped(
-                f"warning: {time_of(each.seconds)} from {time_of(each.start)} on are not judged, since their files are gone: "
-                f"{files}. The oldest go where a trace outgrows --options.trace-bytes. What lies before and behind is told "
-                "apart."
-            )
+            if each.seconds:
+                yield (
+                    f"{time_of(each.seconds)} from {time_of(each.start)} on are not judged, since their files are gone: "
+                    f"{files}. The oldest go where a trace outgrows --options.trace-bytes. What lies before and behind is told "
+                    "apart."
+                )
+            else:  # nothing is left that lies before it
+                yield f"the beginning is not judged, and how long it took is not known, since its files are gone: {files}."
 
 
 def _named(graph: GraphVerdict) -> str:
