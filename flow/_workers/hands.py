@@ -241,13 +241,18 @@ class Hands:
                 )
         parker = Parker(self.lane)
         request = pools.request(needs, self.node.depth, parker)
+        since_s: float | None = None
         try:
             if not request.granted:
                 with self.lane.waiting_inside("pool", " and ".join(needs)):
                     while not request.granted:
                         await parker.wait()
+            if self.lane.recorder is not None:
+                since_s = self.lane.clock()
             yield
         finally:
+            if since_s is not None:
+                self.lane.held({name: units for name, units in needs.items() if name in pools.sizes}, since_s)
             pools.release(request)
 
 

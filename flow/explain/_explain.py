@@ -17,7 +17,7 @@ from ._model import Model
 from ._path import Paths, Stretch
 from ._pieces import Execution, Piece, pools_of
 from ._replay import Change, gain, seconds_a_step
-from ._told import asked, compiled, slow, stages, stragglers
+from ._told import asked, compiled, pools, slow, stages, stragglers
 from ._verdict import GraphVerdict, Kind, Leg, Level, Lever, Part, Unseen, Verdict
 
 _LEAST = 0.03
@@ -110,6 +110,7 @@ def _graph(
         retried=_counted(execution, "retried", "kind"),
         overdue=_counted(execution, "overdue", "node"),
         stalls=tuple(str(i.args.get("why", i.args.get("report", ""))) for i in execution.instants if i.name == "stalled"),
+        pools=pools(execution),
         piece=piece[0],
         pieces=piece[1],
     )

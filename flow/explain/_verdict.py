@@ -90,6 +90,23 @@ class Stage(msgspec.Struct, frozen=True):
     pools: dict[str, float]
 
 
+class PoolUse(msgspec.Struct, frozen=True):
+    """How full a pool was.
+
+    Attributes:
+        name: its name.
+        units: units it had, on average where that changed.
+        held: share of these that was held, on average.
+        permits: of that, what attempts took in the middle of their work (``Context.permit``), by node. The rest was held by
+            attempts from their beginning to their end.
+    """
+
+    name: str
+    units: float
+    held: float
+    permits: dict[str, float]
+
+
 class Stragglers(msgspec.Struct, frozen=True):
     """Groups, and those of them that waited for one member.
 
@@ -214,6 +231,7 @@ class GraphVerdict(msgspec.Struct, frozen=True):
         retried: counts by kind of error.
         overdue: attempts past their deadline by node.
         stalls: what the stall watch said.
+        pools: how full each was.
         piece: its number, from 1, among those that times unseen cut one execution into.
         pieces: how many these are; each is judged by itself.
     """
@@ -240,6 +258,7 @@ class GraphVerdict(msgspec.Struct, frozen=True):
     retried: dict[str, int]
     overdue: dict[str, int]
     stalls: tuple[str, ...]
+    pools: tuple[PoolUse, ...] = ()
     piece: int = 1
     pieces: int = 1
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from flow.explain import Asked, GraphVerdict, Lever, Slow, Stage, Verdict
+from flow.explain import Asked, GraphVerdict, Lever, PoolUse, Slow, Stage, Verdict
 from graphs.verdict.names import ENGINE_POOL, EPISODES, TURNS
 
 _WORTH = 0.03
@@ -137,7 +137,15 @@ def _pool(lever: Lever, graph: GraphVerdict, verdict: Verdict) -> Sequence[Advic
     waits = {stage.name: stage.pools[lever.name] for stage in graph.stages if lever.name in stage.pools}
     told = ", ".join(f"{name} waits for it {share:.0%} of the time" for name, share in waits.items())
     what = "more slots (--engine.slots)" if lever.name == ENGINE_POOL else f"a larger pool {lever.name} (--rl.pools)"
-    return [Advice(what, told or f"{lever.share:.0%} of the critical path waits for it", lever.gain)]
+    use = next((use for use in graph.pools if use.name == lever.name), None)
+    full = "" if use is None else f"; {use.held:.0%} of its units are held{_by_permits(use)}"
+    return [Advice(what, (told or f"{lever.share:.0%} of the critical path waits for it") + full, lever.gain)]
+
+
+def _by_permits(use: PoolUse) -> str:
+    """Whether it is permits inside attempts that hold them."""
+    holder, share = next(iter(use.permits.items()), ("", 0.0))
+    return f", mostly by permits inside {holder}" if share > use.held / 2 else ""
 
 
 def _tickets(lever: Lever, graph: GraphVerdict, verdict: Verdict) -> Sequence[Advice]:

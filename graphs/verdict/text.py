@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from flow.explain import GraphVerdict, Leg, Part, Slow, Stage, Verdict
+from flow.explain import GraphVerdict, Leg, Part, PoolUse, Slow, Stage, Verdict
 from graphs.verdict.advice import advised, around, idle_of, slowest
 from graphs.verdict.names import TOLD_COUNTERS, TOLD_UNITS, of_lever, of_part, wider
 
@@ -86,6 +86,7 @@ def _graph(graph: GraphVerdict, verdict: Verdict) -> Iterator[str]:
         yield f"That of step {graph.way_step}, which took the median time:"
         yield from _way(graph.way)
     yield from _stages(graph.stages)
+    yield from _pools(graph.pools)
     for asked in graph.asked:
         busy = ", ".join(f"{name} {share:.0%}" for name, share in sorted(asked.busy.items(), key=lambda p: -p[1]))
         yield f"{asked.name}: {busy}. Idle {1 - min(1.0, sum(asked.busy.values())):.0%}:"
@@ -137,6 +138,15 @@ def _stages(stages: Sequence[Stage]) -> Iterator[str]:
         shares = (stage.work, stage.input, stage.ticket, stage.pool, stage.room)
         cells = "".join(f"{share:>7.0%}" if share >= 0.005 else f"{'':>7}" for share in shares)
         yield f"{stage.name:<{width}} {stage.workers:>7} {stage.rate:>9.2f}{cells}".rstrip()
+
+
+def _pools(pools: Sequence[PoolUse]) -> Iterator[str]:
+    """How full pools were that were used, and by whose permits."""
+    for pool in pools:
+        if pool.held >= _LEAST:
+            inside = ", ".join(f"{node} {share:.0%}" for node, share in pool.permits.items() if share >= 0.005)
+            by = f"; by permits inside attempts: {inside}" if inside else ""
+            yield from wrapped(f"pool {pool.name}, {pool.units:.3g} units: {pool.held:.0%} of them held{by}")
 
 
 def _levels(graph: GraphVerdict) -> Iterator[str]:

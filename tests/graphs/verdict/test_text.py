@@ -151,6 +151,22 @@ def test_the_pause_between_two_starts_is_told_as_such_and_as_no_loading(tmp_path
     assert not any(line.startswith("warning") for line in lines)
 
 
+def test_how_full_a_pool_was_is_told_with_whose_permits(tmp_path: Path) -> None:
+    """One unit of two, all the time."""
+
+    async def inside(value: int, context: Any) -> int:
+        async with context.permit("desk"):
+            await asyncio.sleep(1.0)
+        return value
+
+    graph = Graph("line", pools={"desk": 2})
+    _ = graph.source("numbers", range(20)) >> graph.stage("inside", inside) >> graph.sink("end", Collected())
+    with PerfettoWriter(tmp_path / "run.pftrace", clock=lambda: 0) as writer:
+        simulate(graph, recorder=writer)
+    lines = told(explain(read_trace(tmp_path))).splitlines()
+    assert "pool desk, 2 units: 50% of them held; by permits inside attempts: inside 50%" in lines
+
+
 def test_work_is_told_apart_by_what_few_values_tell(verdict: Verdict) -> None:
     text = told(verdict)
     assert "slow > search engine=local" in text
