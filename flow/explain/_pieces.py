@@ -101,6 +101,12 @@ class Piece:
         birth = self.args.get("birth")
         return birth if isinstance(birth, int) else None
 
+    @property
+    def num_items(self) -> int:
+        """Things that were worked on: quick ones that follow on each other share a slice."""
+        items = self.args.get("items", 1)
+        return items if isinstance(items, int) else 1
+
     def blocked(self) -> Iterable[Wait]:
         """Waits for pools right before it and inside it."""
         return [*(wait for wait in self.waits if wait.kind == "pool"), *self.pools]

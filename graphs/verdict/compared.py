@@ -79,8 +79,13 @@ def _graph(one: GraphVerdict, other: GraphVerdict) -> Iterator[str]:
     yield f"== {one.graph} =="
     if cut:
         yield _row("piece, the longest", *(f"{graph.piece} of {graph.pieces}" for graph in (one, other)))
-    yield _row("steps", f"{one.steps:,}", f"{other.steps:,}")
-    yield _row("a step, median", time_of(one.step), time_of(other.step), _change(one.step, other.step))
+    yield _row(f"{one.unit}s", f"{one.steps:,}", f"{other.steps:,}")
+    yield _row(
+        "a step, median" if one.unit == "step" else "an item, mean",
+        time_of(one.step),
+        time_of(other.step),
+        _change(one.step, other.step),
+    )
     yield _row(
         "of the piece" if cut else "in all", time_of(one.seconds), time_of(other.seconds), _change(one.seconds, other.seconds)
     )

@@ -74,13 +74,14 @@ def _in_short(graph: GraphVerdict) -> str:
 
 
 def _graph(graph: GraphVerdict, verdict: Verdict) -> Iterator[str]:
-    what = "steps" if graph.way else "items"
-    yield f"== {_named(graph)}: {graph.steps:,} {what} in {time_of(graph.seconds)}, {time_of(graph.step)} each =="
+    count = f"{graph.steps:,} {graph.unit}{'' if graph.steps == 1 else 's'}"
+    each = "" if graph.steps == 1 else f", {'a median' if graph.unit == 'step' else 'a mean'} of {time_of(graph.step)} each"
+    yield f"== {_named(graph)}: {count} in {time_of(graph.seconds)}{each} =="
     yield from _bound(graph)
     yield ""
     yield f"{graph.sink} waited {graph.idle:.0%} of the time" + (". In the end for:" if graph.idle >= _LEAST else ".")
     yield from _parts(graph.idle_by)
-    yield "The critical path, from the last step back to the beginning:"
+    yield f"The critical path, from the last {graph.unit} back to the beginning:"
     yield from _parts(graph.path)
     if graph.way:
         yield f"That of step {graph.way_step}, which took the median time:"
@@ -97,7 +98,7 @@ def _graph(graph: GraphVerdict, verdict: Verdict) -> Iterator[str]:
     if advice:
         yield "Try next:"
     for number, each in enumerate(advice, 1):
-        gain = "" if each.gain is None else f" Estimated: {each.gain:+.0%} steps a second."
+        gain = "" if each.gain is None else f" Estimated: {each.gain:+.0%} {graph.unit}s a second."
         yield from wrapped(f"{number}. {each.what}.{gain} {each.why[:1].upper()}{each.why[1:]}.", "  ", "     ")
 
 
@@ -110,7 +111,8 @@ def _bound(graph: GraphVerdict) -> Iterator[str]:
     if bound.kind in ("pool", "tickets") and bound.most is not None and bound.most <= _ENDLESS:
         most = f", and no more than {bound.most:+.0%} however many"
     share = "" if bound.kind == "tickets" else f", {bound.share:.0%} of the critical path"
-    yield from wrapped(f"Bounded by {of_lever(bound)}{share}. {_upper(wider(bound))}: {bound.gain:+.0%} steps a second{most}.")
+    gain = f"{bound.gain:+.0%} {graph.unit}s a second"
+    yield from wrapped(f"Bounded by {of_lever(bound)}{share}. {_upper(wider(bound))}: {gain}{most}.")
     others = [f"{wider(lever)} {lever.gain:+.0%}" for lever in graph.runners_up[:_MOST_RUNNERS] if lever.gain >= _LEAST]
     if others:
         yield from wrapped(f"Then: {', '.join(others)}.")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flow import Graph
+from flow import Collect, Graph
 from flow.explain import Verdict, explain
 from flow.testing import Collected, simulate
 from flow.trace import PerfettoWriter, read_trace, trace_file
@@ -44,7 +44,7 @@ def verdict(trace: Path) -> Verdict:
 
 def test_the_answer_comes_first_and_everything_fits_80_columns(verdict: Verdict) -> None:
     lines = told(verdict).splitlines()
-    assert lines[2] == "== line: 20 items in 20 s, 1 s each =="
+    assert lines[2] == "== line: 20 items in 20 s, a mean of 1 s each =="
     assert lines[3].startswith("Bounded by slow, 100% of the critical path. Slow twice as fast: +100%")
     assert "end waited 100% of the time. In the end for:" in lines
     assert "   100%  slow at work" in lines
@@ -149,6 +149,52 @@ def test_the_pause_between_two_starts_is_told_as_such_and_as_no_loading(tmp_path
     assert lines[0].endswith(" slices over 140 s")
     assert lines[1] == "100 s of it between one start of the run and the next (1)"
     assert not any(line.startswith("warning") for line in lines)
+
+
+def test_a_graph_that_takes_no_steps_is_told_in_items_whose_times_add_up(tmp_path: Path) -> None:
+    """As an evaluation: four at a time and a second each, so that three of four come no time after the one before."""
+
+    async def slow(value: int, context: Any) -> int:
+        await asyncio.sleep(1.0)
+        return value
+
+    graph = Graph("after")
+    _ = graph.source("numbers", range(20)) >> graph.stage("episodes", slow, workers=4) >> graph.sink("scores", Collected())
+    with PerfettoWriter(tmp_path / "run.pftrace", clock=lambda: 0) as writer:
+        simulate(graph, recorder=writer)
+    verdict = explain(read_trace(tmp_path))
+    (found,) = verdict.graphs
+    assert (found.unit, found.steps, found.step) == ("item", 20, pytest.approx(0.25))
+    text = told(verdict)
+    assert "== after: 20 items in 5 s, a mean of 250 ms each ==" in text
+    assert "from the last item back" in text
+    assert "items a second" in text
+    assert "step" not in text.replace("headrace", "")
+    assert "(--evaluate.max-concurrency)" in " ".join(text.split())
+    side_by_side = compared(verdict, verdict, (), ("a", "b"))
+    assert "an item, mean " in side_by_side
+    assert "step" not in side_by_side
+
+
+def test_steps_of_a_sink_that_collects_are_told_with_their_median(tmp_path: Path) -> None:
+    """Of 1, 1 and 4 s: their mean would be of none of them."""
+    lengths = iter([1.0, 1.0, 4.0])
+
+    class Steps:
+        async def add(self, value: int, context: Any) -> None:
+            pass
+
+        async def finish(self, context: Any) -> None:
+            await asyncio.sleep(next(lengths))
+
+    graph = Graph("rl")
+    _ = graph.source("numbers", range(20)) >> graph.sink("trainer", Steps(), collect=Collect(2, steps=3))
+    with PerfettoWriter(tmp_path / "run.pftrace", clock=lambda: 0) as writer:
+        simulate(graph, recorder=writer)
+    verdict = explain(read_trace(tmp_path))
+    assert "== rl: 3 steps in 6 s, a median of 1 s each ==" in told(verdict)
+    assert "steps a second" in told(verdict)
+    assert "larger mesh for the trainer" in told(verdict)
 
 
 def test_how_full_a_pool_was_is_told_with_whose_permits(tmp_path: Path) -> None:
