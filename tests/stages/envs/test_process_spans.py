@@ -173,8 +173,11 @@ def within(inner: Slice, outer: Slice) -> bool:
     return outer.start_ns <= inner.start_ns and inner.end_ns <= outer.end_ns
 
 
-@pytest.mark.parametrize("make", ["make_plain", "make_async"])
-@pytest.mark.parametrize("placement", [Inline(), Processes()], ids=["on the loop", "in a process of its own"])
+@pytest.mark.parametrize(
+    ("placement", "make"),
+    [(Inline(), "make_plain"), (Inline(), "make_async"), (Processes(), "make_plain")],
+    ids=["plain", "async", "of a stage that is in a process itself"],
+)
 def test_what_is_shown_there_lies_in_the_attempt_under_its_names_and_at_its_times(placement, make, played, tmp_path):
     """Times are compared with what the process itself read before, inside and after each span."""
     trace = traced(played, tmp_path, "on", "on", make=make, items=2, placement=placement)
