@@ -8,7 +8,6 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from ._core.item import Item
-from ._inside import Mark
 
 T = TypeVar("T")
 
@@ -30,8 +29,6 @@ class Desk:
     permit: Callable[[Mapping[str, int]], AbstractAsyncContextManager[None]]
     span: Callable[[str, Mapping[str, Any], Sequence[int]], AbstractContextManager[None]]
     report: Callable[[Mapping[str, Any]], None]
-    remote: Callable[[Mark], None] = lambda mark: None
-    """Where goes what the stage showed in a process."""
     spent: Callable[[str, float, float, Mapping[str, Any]], None] = lambda name, began_s, ended_s, args: None
     """Where spans go that are over."""
 

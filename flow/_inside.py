@@ -10,7 +10,6 @@ import threading
 from asyncio import current_task
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from threading import get_ident
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, cast
@@ -20,31 +19,6 @@ from .trace import Recorder
 from .trace._recorder import CLOSES, Closes, Happens, Opens
 
 Inner: TypeAlias = Opens | Happens | Literal[Closes.CLOSES]
-
-
-@dataclass(frozen=True)
-class Mark:
-    """Something that a stage showed in a process.
-
-    Attributes:
-        kind: what.
-        name: name of the span, moment or counter.
-        at_s: loop time.
-        task: 0 for the attempt itself, else the number of a task or thread beside it.
-        args: details, as the stage gave them.
-        flows: numbers of arrows.
-        value: of a counter.
-        unit: of a counter.
-    """
-
-    kind: Literal["begins", "ends", "happens", "stands"]
-    name: str
-    at_s: float
-    task: int = 0
-    args: Mapping[str, Any] | None = None
-    flows: Sequence[int] = ()
-    value: float = 0.0
-    unit: str = ""
 
 
 class Inside:
@@ -115,11 +89,11 @@ class Inside:
     def mark(self, name: str, args: Mapping[str, Any], flows: Sequence[int] = ()) -> None:
         """See ``flow.mark``."""
         if self._recorder is not None:
-            self._happens(self.strand(), self.clock(), Happens(name, args or None, flows))
+            self.happens(self.strand(), self.clock(), Happens(name, args or None, flows))
 
     def count(self, name: str, value: float, unit: str) -> None:
         """See ``flow.count``."""
-        self._stands(self.clock(), name, value, unit)
+        self.stands(self.clock(), name, value, unit)
 
     def spent(self, name: str, began_s: float, ended_s: float, args: Mapping[str, Any]) -> None:
         """Show a span that is over; none was begun or ended on its strand since it began."""
@@ -127,18 +101,6 @@ class Inside:
             strand = self.strand()
             self._opens(strand, began_s, Opens(name, args or None))
             self._closes(strand, ended_s)
-
-    def remote(self, mark: Mark) -> None:
-        """Show what a stage showed in a process."""
-        strand: Hashable = self.task if mark.task == 0 else mark.task
-        if mark.kind == "begins":
-            self._opens(strand, mark.at_s, Opens(mark.name, mark.args or None, mark.flows))
-        elif mark.kind == "ends":
-            self._closes(strand, mark.at_s)
-        elif mark.kind == "happens":
-            self._happens(strand, mark.at_s, Happens(mark.name, mark.args or None, mark.flows))
-        else:
-            self._stands(mark.at_s, mark.name, mark.value, mark.unit)
 
     # --- by strand ---
 
@@ -154,16 +116,16 @@ class Inside:
         """Whether the caller is the worker itself."""
         return self.strand() is self.task
 
-    def open(self, opens: Opens) -> Hashable:
-        """Begin a span now; gives its strand."""
-        strand = self.strand()
-        self._opens(strand, self.clock(), opens)
-        return strand
+    def opens(self, strand: Hashable, at_s: float, opens: Opens) -> tuple[Hashable, int]:
+        """See ``Listener.opens``."""
+        self._opens(strand, at_s, opens)
+        return strand, self.attempt
 
-    def close(self, strand: Hashable, attempt: int) -> None:
+    def closes(self, opened: Hashable, at_s: float) -> None:
         """End the span opened last on a strand, unless it ended with the attempt it was in."""
+        strand, attempt = cast("tuple[Hashable, int]", opened)
         if strand is not self.task or attempt == self.attempt:
-            self._closes(strand, self.clock())
+            self._closes(strand, at_s)
 
     def _note(self, at_s: float, what: Inner) -> None:
         """Put something on the worker's own row. It may do its work on a thread, while the loop hands over."""
@@ -183,14 +145,20 @@ class Inside:
             self._recorder.end(self._held[strand][0], int(at_s * 1e9))
             self._give(strand)
 
-    def _happens(self, strand: Hashable, at_s: float, happens: Happens) -> None:
+    def happens(self, strand: Hashable, at_s: float, happens: Happens) -> None:
+        """See ``Listener.happens``."""
         if strand is self.task:
             self._note(at_s, happens)
         elif self._recorder is not None:
             self._recorder.instant(self._take(strand), happens.name, int(at_s * 1e9), happens.args, happens.flows)
             self._give(strand)
 
-    def _stands(self, at_s: float, name: str, value: float, unit: str) -> None:
+    def leaves_out(self, strand: Hashable, at_s: float, count: int) -> None:
+        """See ``Listener.leaves_out``."""
+        self.happens(strand, at_s, Happens("left out", {"count": count}))
+
+    def stands(self, at_s: float, name: str, value: float, unit: str) -> None:
+        """See ``Listener.stands``."""
         if self._recorder is not None:
             self._recorder.count(self._recorder.counter(name, unit, self._parent), value, int(at_s * 1e9))
 
@@ -218,7 +186,8 @@ class _Span(Opens, eq=False):
     """A span, which is also its own mark: it is to cost less than a microsecond, so it is one object and few calls."""
 
     inside: Inside = cast("Inside", None)
-    strand: Hashable = None
+    opened: tuple[Hashable, int] | None = None
+    """Of a strand beside the worker's row."""
     attempt: int = 0
 
     def __enter__(self) -> None:
@@ -228,12 +197,12 @@ class _Span(Opens, eq=False):
             row = inside.row
             row += (inside.clock(), self)
         else:
-            self.strand = inside.open(self)
+            self.opened = inside.opens(inside.strand(), inside.clock(), self)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         inside = self.inside
-        if self.strand is not None:
-            inside.close(self.strand, self.attempt)
+        if self.opened is not None:
+            inside.closes(self.opened, inside.clock())
         elif self.attempt == inside.attempt:  # else it ended with the attempt it was in
             row = inside.row
             row += (inside.clock(), CLOSES)

@@ -20,6 +20,7 @@ from ._core.meter import Meter, State
 from ._errors import format_path
 from ._inside import Inside
 from .trace import Recorder
+from .trace._recorder import Happens
 
 Path = tuple[int, ...]
 
@@ -243,6 +244,13 @@ class Lane:
         self.since = now
         self._marks += (now, None)
         self.hand_over()
+
+    def held(self, needs: Mapping[str, int], since_s: float) -> None:
+        """Units of pools are given back that were taken inside the work. A moment and no slice: what is held need not nest."""
+        now, strand = self.clock(), self.inside.strand()
+        for pool, units in needs.items():
+            args = {"pool": pool, "units": units, "seconds": now - since_s}
+            self.inside.happens(strand, now, Happens("permit held", args))
 
     @contextmanager
     def waiting_inside(self, state: State, detail: str) -> Generator[None]:

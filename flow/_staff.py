@@ -5,12 +5,10 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
 
-from ._context import Context
 from ._core.node import NodeState
 from ._deadlines import Timer
 from ._errors import StageFailed
 from ._executor import Executor
-from ._inside import Mark
 from ._keeping import Keeping
 from ._lane import Lane, clock_of
 from ._limits import Threads
@@ -77,7 +75,6 @@ class Staff:
             spec.workers,
             None if spec.reads is None else graph.cells[spec.reads].type,
             where=spec.where,
-            on_mark=None if self._recorder is None else _note_remote,
         )
         stack.push_async_callback(crew.close)
         await crew.open()
@@ -183,10 +180,6 @@ class Staff:
             self.num_open -= 1
             if self.num_open == 0:
                 self._on_gone()
-
-
-def _note_remote(context: Context, mark: Mark) -> None:
-    context._desk.remote(mark)  # pyright: ignore[reportPrivateUsage]
 
 
 def _task_name(crew: Crew) -> str:

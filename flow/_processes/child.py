@@ -21,7 +21,7 @@ from .._context import Context
 from .._errors import WorkerDied
 from .._park import outlast
 from ..by_path import loaded_by_path
-from .clerk import Clerk, OnMark
+from .clerk import Clerk
 from .codec import unpack_outcome
 from .errors import unpack
 from .frames import Frame
@@ -57,7 +57,6 @@ class Job:
         takes: how inputs are written.
         gives: how outcomes are read.
         reads: how values of the cell are written, ``None`` for no cell.
-        on_mark: hears of spans, moments and counters, ``None`` where nobody does.
     """
 
     node: str
@@ -65,7 +64,6 @@ class Job:
     takes: Codec
     gives: Codec
     reads: Codec | None
-    on_mark: OnMark | None
 
 
 class Child:
@@ -79,7 +77,7 @@ class Child:
         self._job = job
         loop = asyncio.get_running_loop()
         self._link = Link(self._received)
-        self._clerk = Clerk(job.reads, job.on_mark, self._say)
+        self._clerk = Clerk(job.reads, self._say)
         self._ready: asyncio.Future[None] = loop.create_future()
         self._over: asyncio.Future[_Said] | None = None
         self._number = 0
@@ -118,10 +116,10 @@ class Child:
         """
         body = self._job.takes.encode(value)
         self._number += 1
-        self._clerk.begin(self._number, context)
+        heard = self._clerk.begin(self._number, context)
         self._answered = self._given_up = False
         over = self._over = asyncio.get_running_loop().create_future()
-        self._say(_call(self._number, context), body)
+        self._say(_call(self._number, context, heard), body)
         try:
             said = await over
         except BaseException:
@@ -172,7 +170,7 @@ class Child:
         await asyncio.get_running_loop().create_unix_connection(lambda: self._link, sock=ours)
         main = describe_main(self._job.payload)
         files = loaded_by_path(self._job.payload)
-        self._say(Setup(self._job.node, sys.argv, main, files, self._job.on_mark is not None), self._job.payload)
+        self._say(Setup(self._job.node, sys.argv, main, files), self._job.payload)
 
     async def _watch(self, process: Process) -> None:
         """Wait for the end of it, whoever brings it about, and clear up."""
@@ -290,11 +288,11 @@ def _command(descriptor: int) -> list[str]:
     return [sys.executable, *flags, "-c", _START, str(descriptor), *paths]
 
 
-def _call(number: int, context: Context) -> Call:
+def _call(number: int, context: Context, heard: bool) -> Call:
     deadline_s = context.deadline_s
     if deadline_s is not None:
         deadline_s += time.monotonic() - asyncio.get_running_loop().time()
     return Call(
         number, context.path, context.birth, context.member, context.retry, context.attempt, context.version, context.lag,
-        deadline_s,
+        deadline_s, heard,
     )  # fmt: skip

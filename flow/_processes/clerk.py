@@ -5,20 +5,16 @@ they are served whichever call they come from; spans lie inside the slice of an 
 """
 
 import asyncio
-import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeAlias
 
 from .._codec import Codec
 from .._context import Context
-from .._inside import Mark
 from .._park import outlast
+from ..elsewhere import Hearer
 from .errors import pack
-from .messages import Ask, Closed, Granted, Happened, Message, Opened, Read, Refused, Return, Row, Stands, Value
+from .messages import Ask, Granted, Message, Read, Refused, Return, Row, Shown, Value
 
-OnMark: TypeAlias = Callable[[Context, Mark], None]
-Shown: TypeAlias = Opened | Closed | Happened | Stands
 Asked: TypeAlias = Ask | Return | Read | Row | Shown
 
 
@@ -27,27 +23,27 @@ class Clerk:
 
     Args:
         reads: how values of the cell are written; ``None`` where the node declares no cell.
-        on_mark: hears of spans, moments and counters, in the order in which the process told them.
         say: sends a message to the process.
     """
 
-    def __init__(self, reads: Codec | None, on_mark: OnMark | None, say: Callable[[Message, bytes], None]) -> None:
-        self._reads, self._on_mark, self._say = reads, on_mark, say
+    def __init__(self, reads: Codec | None, say: Callable[[Message, bytes], None]) -> None:
+        self._reads, self._say = reads, say
         self._context: Context | None = None
-        self._number = -1
-        self._spans: dict[int, Opened] = {}
+        self._hearer: Hearer
         self._permits: dict[int, asyncio.Task[None]] = {}
 
-    def begin(self, number: int, context: Context) -> None:
-        """A call began: what is asked from now on is for this context."""
-        self._number, self._context = number, context
+    def begin(self, number: int, context: Context) -> bool:
+        """A call began, made by the running task: what is asked from now on is for this context.
+
+        Returns:
+            Whether somebody hears of spans, moments and counters.
+        """
+        self._context, self._hearer = context, Hearer(number)
+        return self._hearer.call is not None
 
     def finish(self) -> None:
         """The call ended, and with it the spans that it left open."""
-        self._number = -1
-        for span in reversed(list(self._spans)):
-            opened = self._spans.pop(span)
-            self._mark(Mark("ends", opened.name, time.monotonic(), opened.task))
+        self._hearer.end()
 
     async def close(self) -> None:
         """The process is gone: its permits are given back."""
@@ -75,8 +71,8 @@ class Clerk:
         elif isinstance(asked, Return):
             if asked.ask in self._permits:
                 self._permits[asked.ask].cancel()
-        elif asked.number == self._number:
-            self._show(asked)
+        else:
+            self._hearer.hear(asked)
 
     def _read(self, context: Context, asked: Read) -> None:
         try:
@@ -96,20 +92,3 @@ class Clerk:
                 await asyncio.get_running_loop().create_future()
         except Exception as error:
             self._say(Refused(asked.ask, pack(error)), b"")
-
-    def _show(self, asked: Shown) -> None:
-        if isinstance(asked, Opened):
-            self._spans[asked.span] = asked
-            self._mark(Mark("begins", asked.name, asked.at_s, asked.task, asked.args, asked.flows))
-        elif isinstance(asked, Happened):
-            self._mark(Mark("happens", asked.name, asked.at_s, asked.task, asked.args, asked.flows))
-        elif isinstance(asked, Stands):
-            self._mark(Mark("stands", asked.name, asked.at_s, value=asked.value, unit=asked.unit))
-        elif (opened := self._spans.pop(asked.span, None)) is not None:
-            self._mark(Mark("ends", opened.name, asked.at_s, opened.task))
-
-    def _mark(self, mark: Mark) -> None:
-        assert self._on_mark is not None
-        assert self._context is not None
-        ahead_s = asyncio.get_running_loop().time() - time.monotonic()  # of the clock that a loop has of its own
-        self._on_mark(self._context, replace(mark, at_s=mark.at_s + ahead_s))

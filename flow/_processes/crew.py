@@ -14,7 +14,6 @@ from .._context import Context
 from .._errors import NotPortable, WorkerDied
 from .._park import outlast
 from .child import Child, Job
-from .clerk import OnMark
 from .codec import optional, port_codec
 from .main_module import refuse_while_preparing
 
@@ -34,7 +33,6 @@ class ProcessCrew:
         workers: processes, and calls at a time.
         reads_type: type of the cell it reads, ``None`` where it reads none.
         where: the user's own ``file:line`` of the node, for errors.
-        on_mark: hears of spans, moments and counters of the stage; ``None`` where nobody records.
 
     Raises:
         NotPortable: the stage cannot be pickled, or a type cannot be carried.
@@ -50,13 +48,12 @@ class ProcessCrew:
         reads_type: Any | None = None,
         *,
         where: str = "",
-        on_mark: OnMark | None = None,
     ) -> None:
         self._node = node
         reads = None if reads_type is None else port_codec(node, "reads", optional(reads_type), where)
         codecs = port_codec(node, "in", takes, where), port_codec(node, "out", gives, where)
         payload = _pickled(node, (stage, takes, gives, reads_type), where)
-        job = Job(node, payload, *codecs, reads, on_mark)
+        job = Job(node, payload, *codecs, reads)
         self._places = [_Place(job) for _ in range(workers)]
         self._free = deque(self._places)
 

@@ -5,21 +5,17 @@ does not have it yet. Everything but permits may be used from any thread, as els
 """
 
 import asyncio
-import dataclasses
 import itertools
-import threading
-import time
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 from .._codec import Codec
 from .._context import Desk, Versioned
-from .._spans import UNSEEN, Listener
+from ..elsewhere import Teller
 from .errors import unpack
-from .messages import Ask, Closed, Granted, Happened, Message, Opened, Read, Refused, Return, Row, Stands, Value
-from .shown import plain_args, plain_flows, plain_number, plain_text
+from .messages import Ask, Granted, Message, Read, Refused, Return, Row, Value
 
 _Answer: TypeAlias = Future[tuple[int, memoryview]]
 """Version and body; of a permit, nothing that matters."""
@@ -31,23 +27,17 @@ class ChildDesk:
     Attributes:
         desk: what contexts are made with.
         reads: how values of the cell are read; ``None`` where the node declares no cell.
-        number: number of the call at work.
-        owner: task of that call.
-        listener: where ``flow.span`` and its kin lead; ``None`` where nobody records.
+        teller: where ``flow.span`` and its kin lead.
     """
 
-    def __init__(self, node: str, marks: bool, say: Callable[[Message], None]) -> None:
+    def __init__(self, node: str, say: Callable[[Message], None]) -> None:
         self._say = say
         self._asks: dict[int, _Answer] = {}
         self._numbers = itertools.count()
         self._known: Versioned[Any] | None = None
         self.reads: Codec | None = None
-        self.number = -1
-        self.owner: asyncio.Task[Any] | None = None
-        self.desk = Desk(node, self._read, self._permit, self.span if marks else _unseen, self._report)
-        self.listener: Listener | None = self if marks else None
-        if marks:
-            self.desk = dataclasses.replace(self.desk, spent=self._spent)
+        self.teller = Teller(say)
+        self.desk = Desk(node, self._read, self._permit, self.teller.span, self._report, self.teller.spent)
 
     def answered(self, message: Granted | Refused | Value, body: memoryview) -> None:
         """The parent answers what was asked. Called on the thread that listens."""
@@ -86,46 +76,5 @@ class ChildDesk:
             self._asks.pop(ask, None)
             self._say(Return(ask))
 
-    # --- as a ``Listener``, where somebody records ---
-
-    @contextmanager
-    def span(self, name: str, args: Mapping[str, Any], flows: Sequence[int] = ()) -> Generator[None]:
-        """See ``flow.span``."""
-        number, span = self.number, next(self._numbers)
-        self._say(
-            Opened(number, span, self._strand(), plain_text(name), plain_args(args), plain_flows(flows), time.monotonic())
-        )
-        try:
-            yield
-        finally:
-            self._say(Closed(number, span, time.monotonic()))
-
-    def mark(self, name: str, args: Mapping[str, Any], flows: Sequence[int] = ()) -> None:
-        """See ``flow.mark``."""
-        self._say(
-            Happened(self.number, self._strand(), plain_text(name), plain_args(args), plain_flows(flows), time.monotonic())
-        )
-
-    def count(self, name: str, value: float, unit: str) -> None:
-        """See ``flow.count``."""
-        self._say(Stands(self.number, plain_text(name), plain_number(value), plain_text(unit), time.monotonic()))
-
-    def _spent(self, name: str, began_s: float, ended_s: float, args: Mapping[str, Any]) -> None:
-        number, span = self.number, next(self._numbers)
-        self._say(Opened(number, span, self._strand(), plain_text(name), plain_args(args), (), began_s))
-        self._say(Closed(number, span, ended_s))
-
-    def _strand(self) -> int:
-        """0 for the attempt itself; else a number of the task or thread beside it."""
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:
-            return threading.get_ident()
-        return 0 if task is None or task is self.owner else id(task)
-
     def _report(self, row: Mapping[str, Any]) -> None:
         self._say(Row(dict(row)))
-
-
-def _unseen(name: str, args: Mapping[str, Any], flows: Sequence[int]) -> AbstractContextManager[None]:
-    return UNSEEN

@@ -34,11 +34,13 @@ class Setup(Message, frozen=True, tag=0):
     arguments: list[str]
     main: dict[str, str]
     files: dict[str, str]
-    marks: bool
 
 
 class Call(Message, frozen=True, tag=1):
-    """Handle an item. Body: its value. The deadline is a time of the monotonic clock, which is one for the whole machine."""
+    """Handle an item. Body: its value. The deadline is a time of the monotonic clock, which is one for the whole machine.
+
+    ``heard``: whether somebody hears of spans, moments and counters.
+    """
 
     number: int
     path: tuple[int, ...]
@@ -49,6 +51,7 @@ class Call(Message, frozen=True, tag=1):
     version: int | None
     lag: int | None
     deadline_s: float | None
+    heard: bool
 
 
 class Cancel(Message, frozen=True, tag=2):
@@ -137,11 +140,11 @@ class Row(Message, frozen=True, tag=17):
 
 
 class Opened(Message, frozen=True, tag=18):
-    """A span began, in a task or on a thread of the stage: 0 for the attempt itself."""
+    """A span began, in a task or on a thread of the stage; ``strand`` is empty for the attempt itself."""
 
-    number: int
+    call: int
     span: int
-    task: int
+    strand: str
     name: str
     args: dict[str, Any]
     flows: tuple[int, ...]
@@ -151,16 +154,16 @@ class Opened(Message, frozen=True, tag=18):
 class Closed(Message, frozen=True, tag=19):
     """A span ended."""
 
-    number: int
+    call: int
     span: int
     at_s: float
 
 
 class Happened(Message, frozen=True, tag=20):
-    """A moment, in a task of the stage."""
+    """A moment, in a task or on a thread of the stage."""
 
-    number: int
-    task: int
+    call: int
+    strand: str
     name: str
     args: dict[str, Any]
     flows: tuple[int, ...]
@@ -170,15 +173,25 @@ class Happened(Message, frozen=True, tag=20):
 class Stands(Message, frozen=True, tag=21):
     """A counter has another value."""
 
-    number: int
+    call: int
     name: str
     value: float
     unit: str
     at_s: float
 
 
+class LeftOut(Message, frozen=True, tag=22):
+    """So much was not shown: the attempt shows more than it may."""
+
+    call: int
+    count: int
+    at_s: float
+
+
+Shown = Opened | Closed | Happened | Stands | LeftOut
+"""What a stage shows; see ``flow.elsewhere``. Times are of the monotonic clock."""
 ToChild = Setup | Call | Cancel | Granted | Refused | Value | Close
-FromChild = Ready | Ended | Done | Raised | Ask | Return | Read | Row | Opened | Closed | Happened | Stands
+FromChild = Ready | Ended | Done | Raised | Ask | Return | Read | Row | Shown
 
 decode_in_child = msgspec.msgpack.Decoder(ToChild).decode
 decode_from_child = msgspec.msgpack.Decoder(FromChild).decode

@@ -20,7 +20,6 @@ from typing import Any, NoReturn, cast
 
 from .._context import Context
 from .._core.item import Item
-from .._spans import listen
 from ..by_path import load_by_path
 from .codec import optional, pack_outcome, port_codec
 from .desk import ChildDesk
@@ -87,7 +86,7 @@ class Worker:
         self._speaker, self._node = speaker, setup.node
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event
-        self._desk = ChildDesk(setup.node, setup.marks, speaker.say)
+        self._desk = ChildDesk(setup.node, speaker.say)
         self._task: asyncio.Task[Any] | None = None
         self._number = -1
         self._blocking = False
@@ -149,9 +148,8 @@ class Worker:
 
     def _begin(self, call: Call, body: memoryview) -> None:
         assert self._loop is not None
-        self._number = self._desk.number = call.number
+        self._number = call.number
         self._task = self._loop.create_task(self._attempt(call, body), name=f"{self._node} attempt")
-        self._desk.owner = self._task
         self._task.add_done_callback(self._ended_unsaid)
 
     def _ended_unsaid(self, task: "asyncio.Task[Any]") -> None:
@@ -165,9 +163,9 @@ class Worker:
             self._task.cancel()
 
     async def _attempt(self, call: Call, body: memoryview) -> None:
-        listen(self._desk.listener)
         try:
-            outcome = await self._run(call, body)
+            with self._desk.teller.telling(call.number if call.heard else None):
+                outcome = await self._run(call, body)
             said = pack_outcome(self._gives, call.number, outcome)
         except (Exception, asyncio.CancelledError) as error:
             said = (Raised(call.number, pack(error, skip=2)), b"")
@@ -185,7 +183,7 @@ class Worker:
         return await outcome if hasattr(outcome.__class__, "__await__") else outcome
 
     def _finish(self, message: Message, body: bytes = b"") -> None:
-        self._task = self._desk.owner = None
+        self._task = None
         self._speaker.say(message, body)
 
     def _context(self, call: Call) -> Context:

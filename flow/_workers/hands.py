@@ -155,9 +155,7 @@ class Hands:
         spec = self.node.spec
         self._ages = self.node.admission if spec.kind == "sink" else None
         inside, name = lane.inside, spec.name
-        self.desk = Desk(
-            name, self._read, self._permit, inside.span, lambda row: host.reported(name, row), inside.remote, inside.spent
-        )
+        self.desk = Desk(name, self._read, self._permit, inside.span, lambda row: host.reported(name, row), inside.spent)
 
     def own(self) -> None:
         """The calling task is this worker from now on."""
@@ -243,13 +241,18 @@ class Hands:
                 )
         parker = Parker(self.lane)
         request = pools.request(needs, self.node.depth, parker)
+        since_s: float | None = None
         try:
             if not request.granted:
                 with self.lane.waiting_inside("pool", " and ".join(needs)):
                     while not request.granted:
                         await parker.wait()
+            if self.lane.recorder is not None:
+                since_s = self.lane.clock()
             yield
         finally:
+            if since_s is not None:
+                self.lane.held({name: units for name, units in needs.items() if name in pools.sizes}, since_s)
             pools.release(request)
 
 

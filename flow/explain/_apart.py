@@ -1,12 +1,13 @@
 """Takes a trace apart into executions of graphs, and what else has a name. The one file that knows names of tracks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..trace import OPEN, Gap, Instant, Spans, Trace, Track, Values
 from ._named import Named
-from ._pieces import Execution, Interval, Piece, Wait
+from ._permits import alone, hold_of, outermost, settle
+from ._pieces import Execution, Hold, Interval, Piece, Wait
 
 WAITS = {"wait for input": "input", "wait for ticket": "ticket", "wait for pool": "pool", "wait for room": "room"}
 COMPILE = "compile"
@@ -44,10 +45,12 @@ class Parts:
 
 
 class _Row(NamedTuple):
-    """A worker's track."""
+    """A worker's track, and permits: those held, and waits for some beside the track."""
 
     node: str
     spans: Spans
+    holds: Sequence[Hold] = ()
+    waits: Sequence[Wait] = ()
 
 
 def apart(trace: Trace) -> Parts:
@@ -60,6 +63,7 @@ def apart(trace: Trace) -> Parts:
     lanes: dict[str, list[_Row]] = {}
     ranks: dict[str, dict[str, int]] = {}
     loads: list[Piece] = []
+    beside: dict[tuple[int | None, str], list[Spans]] = {}  # by the name of the worker, and what that is under
     for track, spans in rows:
         parent = trace.tracks.get(track.parent or 0)
         above = None if parent is None else trace.tracks.get(parent.parent or 0)
@@ -70,12 +74,14 @@ def apart(trace: Trace) -> Parts:
                 ranks.setdefault(graph, {})[parent.name] = parent.rank
             elif track.name.startswith(f"{parent.name}/"):
                 _beside(parts, parent.name, spans)
+                beside.setdefault((track.parent, track.name.rpartition(" +")[0]), []).append(spans)
         elif track.name.endswith(_LOAD):
             loads += _loads(parts, track.name.removesuffix(_LOAD), spans)
         elif parent is None or not parent.name.endswith(_GROUPS):
             _role(parts, track, parent, spans)
+    held = _held(trace)
     for graph, workers in lanes.items():
-        workers = [_Row(node, _parted(spans, trace.gaps)) for node, spans in workers]
+        workers = [_with_permits(parts, trace, row, held, beside) for row in workers]
         nodes = sorted(ranks[graph], key=lambda node: ranks[graph][node])
         parts.executions += _executions(parts, graph, nodes, workers)
     parts.executions.sort(key=lambda each: each.start)
@@ -98,6 +104,36 @@ def _parted(spans: Spans, gaps: Sequence[Gap]) -> Spans:
             )  # fmt: skip
             spans = spans.begun_at([*moved])
     return spans
+
+
+def _held(trace: Trace) -> dict[tuple[int | None, str], list[Hold]]:
+    """Permits that were held, by the name of the worker, and what that is under."""
+    found: dict[tuple[int | None, str], list[Hold]] = {}
+    for instant in trace.instants:
+        if (hold := hold_of(instant)) is not None:
+            track = trace.tracks[instant.track]
+            found.setdefault((track.parent, track.name.partition(" +")[0]), []).append(hold)
+    return found
+
+
+def _with_permits(
+    parts: Parts,
+    trace: Trace,
+    row: _Row,
+    held: Mapping[tuple[int | None, str], Sequence[Hold]],
+    beside: Mapping[tuple[int | None, str], Sequence[Spans]],
+) -> _Row:
+    track = trace.tracks[row.spans.track]
+    worker = track.parent, track.name
+    waits: list[Wait] = []
+    opened: list[tuple[int, int]] = []
+    for spans in beside.get(worker, ()):
+        ends = _ends(parts, spans)
+        opened += outermost(spans, ends)
+        for index, name in enumerate(spans.names):
+            if WAITS.get(name) == "pool":
+                waits.append(Wait("pool", str(spans.args(index).get("for", "")), spans.starts_ns[index], ends[index]))
+    return row._replace(spans=_parted(row.spans, trace.gaps), holds=held.get(worker, ()), waits=alone(waits, opened))
 
 
 def _is_lane(name: str, node: str) -> bool:
@@ -181,13 +217,13 @@ def _shifts(spans: Spans, ends: Sequence[int]) -> list[tuple[int, int]]:
 
 def _work(parts: Parts, execution: Execution, row: _Row, ends: Sequence[int], index: int) -> int:
     """Pieces and waits of a worker in one execution, from an index on; gives the index behind it."""
-    node, spans = row
+    node, spans = row.node, row.spans
     names, starts, depths, args = spans.names, spans.starts_ns, spans.depths, spans.args
     number, count, until = len(execution.lanes), len(spans), execution.end
     waits: list[Wait] = []
     piece: Piece | None = None
     inside = False
-    first = index
+    first, made = index, len(execution.pieces)
     while index < count and starts[index] <= until:
         name, start, end = names[index], starts[index], ends[index]
         kind = WAITS.get(name)
@@ -211,6 +247,7 @@ def _work(parts: Parts, execution: Execution, row: _Row, ends: Sequence[int], in
             waits.append(wait)
             inside = False
         index += 1
+    settle(execution.pieces[made:], row.holds, row.waits)
     if index > first:
         execution.lanes.append(node)
         execution.tails.append(waits)

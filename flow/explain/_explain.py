@@ -17,7 +17,7 @@ from ._model import Model
 from ._path import Paths, Stretch
 from ._pieces import Execution, Piece, pools_of
 from ._replay import Change, gain, seconds_a_step
-from ._told import asked, compiled, slow, stages, stragglers
+from ._told import asked, compiled, pools, slow, stages, stragglers
 from ._verdict import GraphVerdict, Kind, Leg, Level, Lever, Part, Unseen, Verdict
 
 _LEAST = 0.03
@@ -85,15 +85,16 @@ def _graph(
     path = _parts(whole, total)
     idle = _idle(execution, links, path)
     levers, experiments = _levers(execution, links, paths, path, sum(part.share for part in idle))
-    number, way = _way(execution, links, paths) if links.steps[-1].call else (0, ())
-    lengths = sorted(_lengths(execution, links.steps))
+    collects = bool(links.steps[-1].call)
+    number, way = _way(execution, links, paths) if collects else (0, ())
+    lengths, count = _lengths(execution, links.steps), sum(step.num_items for step in links.steps)
     return GraphVerdict(
         graph=execution.graph,
         start=(execution.start - parts.start) / 1e9,
         seconds=execution.seconds,
         sink=links.sink,
-        steps=len(links.steps),
-        step=lengths[len(lengths) // 2] / 1e9,
+        steps=count,
+        step=(sorted(lengths)[len(lengths) // 2] if collects else sum(lengths) / count) / 1e9,
         bound=levers[0] if levers else None,
         runners_up=tuple(levers[1:]),
         experiments=experiments,
@@ -110,6 +111,8 @@ def _graph(
         retried=_counted(execution, "retried", "kind"),
         overdue=_counted(execution, "overdue", "node"),
         stalls=tuple(str(i.args.get("why", i.args.get("report", ""))) for i in execution.instants if i.name == "stalled"),
+        pools=pools(execution),
+        unit="step" if collects else "item",
         piece=piece[0],
         pieces=piece[1],
     )

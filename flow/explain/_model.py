@@ -4,12 +4,22 @@ Who worked on what is taken from the trace; when, is left to ``_replay``.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ._links import Links
-from ._path import Paths
+from ._path import Paths, overlap
 from ._pieces import Execution, Piece, pools_of
+
+
+class Stop(NamedTuple):
+    """In the middle of a task units of pools are taken, for which it may have to wait, or given back."""
+
+    own_ns: int
+    """The task's own time since the stop before."""
+    takes: Mapping[str, int]
+    gives: Mapping[str, int]
 
 
 @dataclass(eq=False, slots=True)
@@ -18,9 +28,10 @@ class Task:
 
     Attributes:
         node: whose.
-        own_ns: time it takes, less what follows.
+        stops: where it takes permits and gives them back, in order.
+        own_ns: time it takes behind the last of these, less what follows.
         compile_ns: time in which something was compiled.
-        waits_ns: time that it waited for permits inside, by pool.
+        waits_ns: time that it waited inside for what it holds nothing of, as the next start of a rate, by name.
         pools: pools of which it holds a unit from its beginning to its end.
         delay_ns: time between being there and being begun that nothing explains.
         num_sources: tasks that have to end before it is there.
@@ -32,6 +43,7 @@ class Task:
     """
 
     node: str
+    stops: Sequence[Stop]
     own_ns: int
     compile_ns: int
     waits_ns: Mapping[str, int]
@@ -64,8 +76,6 @@ class Model:
         step_size: things a step takes.
         lanes: workers of each node.
         units: units of each pool, as far as they were ever held at once.
-        inside: share of each node in the work of all that take permits of a pool in the middle of it, by pool.
-        held: share of the units of each of these that was held.
         tickets: groups that may be under way; ``None`` where nobody waited for a ticket.
         open_births: births that are under way at the beginning.
         ordered: whether the sink took groups in the order of birth only.
@@ -85,10 +95,8 @@ class Model:
         self.finishes = [_times(paths, end) for end in ends]
         self.step_size = max(1, round(len(adds) / len(ends))) if ends else 1
         holders = _holders(execution)
-        self.units = {pool: _most_at_once(p for p in pieces if pool in holders.get(p.node, ())) for pool in _pools(holders)}
+        self.units = _units(execution, pieces, holders)
         self.tasks = _tasks(work, paths, holders, self.sink)
-        self.inside = _inside(self.tasks)
-        self.held = {pool: share for pool, share in execution.held().items() if pool in self.inside}
         opened = {task.birth for task in self.tasks if task.opens}
         downstream = _behind_openers(execution.nodes, self.tasks)
         inside = [piece for piece in work if piece.node in downstream and piece.birth is not None]
@@ -133,10 +141,15 @@ def _tasks(work: Sequence[Piece], paths: Paths, holders: Mapping[str, tuple[str,
         if opens and birth is not None:
             opened.add(birth)
         own, compiled, waits = _times(paths, piece)
+        stops = _stops(piece, own)
+        if stops:
+            taken = {hold.pool for hold in piece.holds}
+            own -= sum(stop.own_ns for stop in stops)
+            waits = {what: ns for what, ns in waits.items() if taken.isdisjoint(pools_of(what))}
         delay = 0 if piece.node == sink else _delay(paths, piece)
         pools = holders.get(piece.node, ())
         reads = piece.node in readers
-        tasks.append(Task(piece.node, own, compiled, waits, pools, delay, len(sources), [], birth, opens, False, reads))
+        tasks.append(Task(piece.node, stops, own, compiled, waits, pools, delay, len(sources), [], birth, opens, False, reads))
         for source in sources:
             tasks[source].followers.append(index)
     return tasks
@@ -168,31 +181,40 @@ def _holders(execution: Execution) -> dict[str, tuple[str, ...]]:
     return {node: tuple(pools) for node, pools in found.items()}
 
 
-def _inside(tasks: Sequence[Task]) -> dict[str, dict[str, float]]:
-    users: dict[str, set[str]] = {}
-    for task in tasks:
-        for pool in task.waits_ns:
-            users.setdefault(pool, set()).add(task.node)
-    spent = Counter[str]()
-    for task in tasks:
-        spent[task.node] += task.own_ns
-    totals = {pool: max(1, sum(spent[node] for node in nodes)) for pool, nodes in users.items()}
-    return {pool: {node: spent[node] / totals[pool] for node in nodes} for pool, nodes in users.items()}
+def _stops(piece: Piece, own_ns: int) -> Sequence[Stop]:
+    """Where a piece took and gave back permits, by its own time, of which there is so much."""
+    events: dict[tuple[int, int], Counter[str]] = {}
+    for hold in piece.holds:
+        events.setdefault((hold.start, 1), Counter())[hold.pool] += hold.units
+        events.setdefault((hold.end, 0), Counter())[hold.pool] += hold.units
+    waits = [(wait.start, wait.end) for wait in piece.pools]
+    stops: list[Stop] = []
+    before = 0
+    for (at, taken), pools in sorted(events.items()):
+        done = max(before, min(own_ns, at - piece.start - overlap(waits, piece.start, at)))
+        stops.append(Stop(done - before, pools if taken else {}, {} if taken else pools))
+        before = done
+    return stops
 
 
-def _pools(holders: Mapping[str, tuple[str, ...]]) -> list[str]:
-    return list(dict.fromkeys(pool for pools in holders.values() for pool in pools))
-
-
-def _most_at_once(pieces: Iterable[Piece]) -> int:
-    events: list[tuple[int, int]] = []
+def _units(execution: Execution, pieces: Sequence[Piece], holders: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
+    """Units of each pool that is waited for or taken inside: as many as were ever held at once, where no counter tells."""
+    events: dict[str, list[tuple[int, int]]] = {pool: [] for pools in holders.values() for pool in pools}
+    most = Counter[str]()
+    inside: set[str] = set()
     for piece in pieces:
-        events += [(piece.start, 1), (piece.end, -1)]
-    held = most = 0
-    for _, change in sorted(events):
-        held += change
-        most = max(most, held)
-    return max(1, most)
+        for pool in holders.get(piece.node, ()):
+            events[pool] += [(piece.start, 1), (piece.end, -1)]
+        for hold in piece.holds:
+            events.setdefault(hold.pool, []).extend([(hold.start, hold.units), (hold.end, -hold.units)])
+            inside.add(hold.pool)
+    for pool, changes in events.items():
+        units = 0
+        for _, change in sorted(changes):
+            units += change
+            most[pool] = max(most[pool], units, 1)
+    there = execution.pools()
+    return {pool: max(most[pool], round(there[pool][0])) if pool in inside and pool in there else most[pool] for pool in events}
 
 
 def _behind_openers(nodes: Sequence[str], tasks: Sequence[Task]) -> set[str]:

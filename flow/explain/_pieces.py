@@ -33,6 +33,15 @@ class Wait(NamedTuple):
     end: int
 
 
+class Hold(NamedTuple):
+    """A permit was held that was taken inside the work: of which pool, how many units, from when to when (ns)."""
+
+    pool: str
+    units: int
+    start: int
+    end: int
+
+
 class Interval(NamedTuple):
     """Whose it was, and from when to when (ns)."""
 
@@ -59,6 +68,7 @@ class Piece:
         sources: pieces that made what this one took.
         taken: whether a later piece took what it made.
         pools: waits for permits inside, by pool: from when to when.
+        holds: permits that were taken inside, in the order in which they were.
         compiled: from when to when something was compiled inside.
         is_load: whether it is a load.
     """
@@ -76,6 +86,7 @@ class Piece:
     sources: list["Piece"] = field(default_factory=list["Piece"])
     taken: bool = False
     pools: tuple[Wait, ...] = ()
+    holds: tuple[Hold, ...] = ()
     compiled: tuple[tuple[int, int], ...] = ()
     is_load: bool = False
 
@@ -89,6 +100,12 @@ class Piece:
         """Birth number of what was worked on; ``None`` where it has none."""
         birth = self.args.get("birth")
         return birth if isinstance(birth, int) else None
+
+    @property
+    def num_items(self) -> int:
+        """Things that were worked on: quick ones that follow on each other share a slice."""
+        items = self.args.get("items", 1)
+        return items if isinstance(items, int) else 1
 
     def blocked(self) -> Iterable[Wait]:
         """Waits for pools right before it and inside it."""
@@ -134,12 +151,11 @@ class Execution:
         """Length."""
         return (self.end - self.start) / 1e9
 
-    def held(self) -> dict[str, float]:
-        """Mean share of the units of each pool that was held."""
+    def pools(self) -> dict[str, tuple[float, float]]:
+        """Mean number of the units of each pool that there were, and of those that were held."""
         means = {name: mean for name, _, mean, _ in self.counters}
-        pools = {name.removesuffix(_HELD) for name in means if name.startswith(_POOL) and name.endswith(_HELD)}
-        units = {pool: means.get(f"{pool}{_UNITS}", 0.0) for pool in pools}
-        return {pool.removeprefix(_POOL): means[f"{pool}{_HELD}"] / count for pool, count in units.items() if count > 0}
+        names = [name.removesuffix(_UNITS) for name in means if name.startswith(_POOL) and name.endswith(_UNITS)]
+        return {name.removeprefix(_POOL): (means[f"{name}{_UNITS}"], means.get(f"{name}{_HELD}", 0.0)) for name in names}
 
     def settle(self) -> None:
         """All pieces are there: put them in order."""

@@ -6,13 +6,15 @@ without, and only the two are compared.
 """
 
 import heapq
+from bisect import insort
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ._model import Model, Task
+from ._pieces import pools_of
 
-_READY, _ENDED, _FINISHED, _LOADED = range(4)
+_READY, _STOPPED, _ENDED, _FINISHED, _LOADED = range(5)
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,7 @@ def gain(model: Model, base: float, change: Change) -> float:
     seconds = seconds_a_step(model, change)
     if seconds <= 0 or base <= 0:
         return 0.0
-    # Of a pool whose units are taken in the middle of work the trace does not say how long each was held, but how much of it
-    # was in use: no change can bring more than all of it.
-    full = [held * _use(change, model.inside[pool]) / change.pools.get(pool, 1.0) for pool, held in model.held.items()]
-    most = min((1 / share - 1 for share in full if share > 0), default=float("inf"))
-    return max(0.0, min(base / seconds - 1, most))
+    return max(0.0, base / seconds - 1)
 
 
 class _Replay:
@@ -83,7 +81,10 @@ class _Replay:
         self._lag = 0 if tickets is None else max(0, tickets // model.step_size - 1)
         self._ordered = model.ordered and not change.steps_ahead
         self._open: dict[int | None, int | None] = dict.fromkeys(model.open_births)  # version of each group, by birth
-        self._crowd = {pool: _crowd(change, pool, users) for pool, users in model.inside.items()}
+        self._depths = {node: depth for depth, node in enumerate(model.nodes)}
+        self._places: dict[int, int] = {}  # of the stop that comes next, by task
+        self._asking: list[tuple[int, int, int]] = []  # tasks that wait for permits, the last node first, then in order
+        self._may_serve = False
         self._events: list[tuple[int, int, int, int]] = []  # time, order, what, task
         self._now = self._order = self._taken = self._in_force = self._published = self._loads = 0
         self._loading: int | None = None  # step whose version is being loaded
@@ -113,6 +114,8 @@ class _Replay:
             node = self._model.tasks[number].node
             self._queues[node].append(number)
             self._touched.add(node)
+        elif what == _STOPPED:
+            self._stops(number)
         elif what == _ENDED:
             self._ends(self._model.tasks[number])
         elif what == _FINISHED:
@@ -124,12 +127,53 @@ class _Replay:
         else:
             self._is_loaded()
 
+    def _stops(self, number: int) -> None:
+        """A task gives units of pools back, or asks for some."""
+        task = self._model.tasks[number]
+        stop = task.stops[self._places[number]]
+        self._get_back(stop.gives)
+        if stop.takes:
+            self._order += 1
+            insort(self._asking, (-self._depths[task.node], self._order, number))
+            self._may_serve = True
+        else:
+            self._goes_on(number, self._places[number] + 1)
+
+    def _goes_on(self, number: int, place: int) -> None:
+        """To the stop of this place, or to its end."""
+        task = self._model.tasks[number]
+        if place < len(task.stops):
+            self._places[number] = place
+            self._at(int(task.stops[place].own_ns * self._change.times.get(task.node, 1.0)), _STOPPED, number)
+        else:
+            self._at(self._lasts(task.node, task.own_ns, task.compile_ns, task.waits_ns), _ENDED, number)
+
+    def _serve(self) -> None:
+        """Grant permits, by the engine's rule: a request that has to wait holds others off the pools that it lacks."""
+        self._may_serve = False
+        lacking: set[str] = set()
+        for asking in tuple(self._asking):
+            number = asking[2]
+            takes = self._model.tasks[number].stops[self._places[number]].takes
+            short = [pool for pool, units in takes.items() if self._units[pool] < units]
+            if short or not lacking.isdisjoint(takes):
+                lacking.update(short)
+                continue
+            self._asking.remove(asking)
+            for pool, units in takes.items():
+                self._units[pool] -= units
+            self._goes_on(number, self._places[number] + 1)
+
+    def _get_back(self, units: Mapping[str, int]) -> None:
+        for pool, count in units.items():
+            self._units[pool] += count
+            self._touched.update(self._queues)
+            self._may_serve = True
+
     def _ends(self, task: Task) -> None:
         self._lanes[task.node] += 1
         self._touched.add(task.node)
-        for pool in task.pools:
-            self._units[pool] += 1
-            self._touched.update(self._queues)
+        self._get_back(dict.fromkeys(task.pools, 1))
         if task.returns:
             self._give_back(1)
             self._open.pop(task.birth, None)
@@ -159,7 +203,9 @@ class _Replay:
         self._load()
 
     def _begin_all(self) -> None:
-        """Begin all that can be begun, the last node first."""
+        """Begin all that can be begun, the last node first; who is at work already goes before that."""
+        if self._may_serve:
+            self._serve()
         while self._touched:
             touched, self._touched = self._touched, set[str]()
             for node in reversed(self._model.nodes):
@@ -186,7 +232,7 @@ class _Replay:
         del queue[place]
         self._takes(task, sink)
         self._lanes[node] -= 1
-        self._at(self._lasts(node, task.own_ns, task.compile_ns, task.waits_ns), _ENDED, number)
+        self._goes_on(number, 0)
         return True
 
     def _takes(self, task: Task, sink: bool) -> None:
@@ -206,7 +252,8 @@ class _Replay:
             self._open.pop(task.birth, None)
 
     def _lasts(self, node: str, own_ns: int, compile_ns: int, waits_ns: Mapping[str, int]) -> int:
-        waits = sum(ns * self._crowd[pool] for pool, ns in waits_ns.items())
+        wider = self._change.pools
+        waits = sum(ns for what, ns in waits_ns.items() if wider.keys().isdisjoint(pools_of(what)))
         return int(own_ns * self._change.times.get(node, 1.0) + waits + compile_ns * self._change.compiling)
 
     def _choose(self, queue: "deque[int]") -> int | None:
@@ -237,21 +284,3 @@ class _Replay:
             if short == 1:
                 latest = min(latest, later)
         return latest
-
-
-def _crowd(change: Change, pool: str, users: Mapping[str, float]) -> float:
-    """Factor of the waits for a permit inside work, about: with more units there are none; with less use they are far shorter.
-
-    Args:
-        change: what is otherwise.
-        pool: of which they are.
-        users: share of each node in the work of those that take permits of the pool.
-    """
-    if change.pools.get(pool, 1.0) > 1.0:
-        return 0.0
-    return _use(change, users) ** 3
-
-
-def _use(change: Change, users: Mapping[str, float]) -> float:
-    """Use of a pool, as a factor of what it was."""
-    return sum(share * change.times.get(node, 1.0) for node, share in users.items())

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from ._apart import COMPILE, WAITS, Parts
 from ._named import Named
 from ._pieces import Execution
-from ._verdict import Asked, Compiled, Slow, Stage, Stragglers
+from ._verdict import Asked, Compiled, PoolUse, Slow, Stage, Stragglers
 
 Pairs: TypeAlias = Sequence[tuple[int, int]]
 """From when to when, ns."""
@@ -44,6 +44,20 @@ def _stage(execution: Execution, node: str, workers: int, spent: Mapping[str, in
     share = {kind: spent[kind] / total for kind in _STATES}
     by_pool = {pool: ns / total for pool, ns in pools.items()}
     return Stage(node, workers, attempts, attempts / max(execution.seconds, 1e-9), **share, pools=by_pool)
+
+
+def pools(execution: Execution) -> tuple[PoolUse, ...]:
+    """How full each pool was, and by how much because of permits that attempts took inside."""
+    inside: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for piece in execution.pieces:
+        for hold in piece.holds:
+            inside[hold.pool][piece.node] += hold.units * (hold.end - hold.start)
+    length = max(1, execution.end - execution.start)
+    return tuple(
+        PoolUse(pool, units, held / units, {node: ns / (units * length) for node, ns in inside[pool].most_common()})
+        for pool, (units, held) in execution.pools().items()
+        if units > 0
+    )
 
 
 def stragglers(execution: Execution) -> Stragglers | None:

@@ -90,6 +90,23 @@ class Stage(msgspec.Struct, frozen=True):
     pools: dict[str, float]
 
 
+class PoolUse(msgspec.Struct, frozen=True):
+    """How full a pool was.
+
+    Attributes:
+        name: its name.
+        units: units it had, on average where that changed.
+        held: share of these that was held, on average.
+        permits: of that, what attempts took in the middle of their work (``Context.permit``), by node. The rest was held by
+            attempts from their beginning to their end.
+    """
+
+    name: str
+    units: float
+    held: float
+    permits: dict[str, float]
+
+
 class Stragglers(msgspec.Struct, frozen=True):
     """Groups, and those of them that waited for one member.
 
@@ -196,14 +213,14 @@ class GraphVerdict(msgspec.Struct, frozen=True):
         start: seconds since the trace began.
         seconds: its length.
         sink: the node it is there for.
-        steps: steps of it, or things it took.
-        step: median time of a step.
+        steps: steps of it, or things it took: see ``unit``.
+        step: median time of a step; of things taken the mean, since they come in crowds.
         bound: what bounded it; ``None`` where nothing was worked on.
         runners_up: what else would bring something, the most first.
         experiments: what more workers would bring, by node: as ``gain`` of a lever.
         stages: every node, from the sources on.
         path: the critical path by what lies on it, the most first.
-        way: that of the step of median length, from its beginning to its end; empty where the sink collects none.
+        way: that of the step of median length, from its beginning to its end; empty where there are none.
         way_step: number of that step, from 1; 0 without one.
         idle: share of the time that the sink waited.
         idle_by: what it waited for in the end.
@@ -214,6 +231,9 @@ class GraphVerdict(msgspec.Struct, frozen=True):
         retried: counts by kind of error.
         overdue: attempts past their deadline by node.
         stalls: what the stall watch said.
+        pools: how full each was.
+        unit: what ``steps`` are, and gains are of by the second: steps of a sink that collects, or items that it takes one at
+            a time, as an evaluation does.
         piece: its number, from 1, among those that times unseen cut one execution into.
         pieces: how many these are; each is judged by itself.
     """
@@ -240,6 +260,8 @@ class GraphVerdict(msgspec.Struct, frozen=True):
     retried: dict[str, int]
     overdue: dict[str, int]
     stalls: tuple[str, ...]
+    pools: tuple[PoolUse, ...] = ()
+    unit: Literal["step", "item"] = "step"
     piece: int = 1
     pieces: int = 1
 

@@ -1,4 +1,4 @@
-"""Where an alert is sent beside the run's own files: to a command, to a webhook. On a thread, so that nothing waits for it.
+"""Where an alert is sent beside the run's own files: to a command, to a webhook. On a thread each: nothing waits for it.
 
 Neither is tried twice: an alert is also a row of metrics, and who must not miss one reads those.
 """
@@ -15,6 +15,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
+from functools import partial
 from shutil import which
 from typing import Any
 
@@ -23,7 +24,11 @@ from graphs.runs.json_rows import encode
 WITHIN_S = 10.0
 """Time that a command or a webhook has for one alert."""
 _MOST = 64
-"""Alerts that wait to be sent; more are not sent, which is a failure."""
+"""Alerts that wait to be sent to one hook; more are not sent, which is a failure."""
+
+
+Alert = Mapping[str, Any]
+OnFailure = Callable[[str, Alert], None]
 
 
 class Hooks:
@@ -32,76 +37,104 @@ class Hooks:
     Args:
         command: that gets each alert as JSON on its input, split as a shell would; ``None`` for none.
         webhook: address that each is posted to as JSON; ``None`` for none.
-        on_failure: told, on the sending thread, of what could not be delivered.
+        on_failure: told, on any thread, of what could not be delivered, and of which alert that was.
         within_s: time for one; a command is killed after it.
     """
 
-    def __init__(
-        self, command: str | None, webhook: str | None, on_failure: Callable[[str], None], within_s: float = WITHIN_S
-    ) -> None:
-        self._command, self._webhook = command, webhook
-        self._on_failure, self._within_s = on_failure, within_s
-        self._queue: queue.Queue[bytes | None] = queue.Queue(_MOST)
-        self._thread = threading.Thread(target=self._work, name="alerts", daemon=True)
+    def __init__(self, command: str | None, webhook: str | None, on_failure: OnFailure, within_s: float = WITHIN_S) -> None:
+        self._within_s = within_s
+        self._lines: list[_Line] = []
+        if command is not None:
+            self._lines.append(_Line("the alert command", partial(_run, command, within_s), on_failure))
+        if webhook is not None:
+            self._lines.append(_Line("the alert webhook", partial(_post, webhook, within_s), on_failure))
 
     def __enter__(self) -> "Hooks":
-        if self._command is not None or self._webhook is not None:
-            self._thread.start()
+        for line in self._lines:
+            line.thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._thread.is_alive():
-            with contextlib.suppress(queue.Full):
-                self._queue.put_nowait(None)
-            self._thread.join(self._within_s + 1.0)
+        for line in self._lines:
+            line.end()
+        until = time.monotonic() + self._within_s + 1.0
+        for line in self._lines:
+            if line.thread.ident is not None:
+                line.thread.join(max(0.0, until - time.monotonic()))
 
-    def send(self, alert: Mapping[str, Any]) -> None:
-        """Send an alert, at once or when those before it are sent."""
-        if not self._thread.is_alive():
+    def send(self, alert: Alert) -> None:
+        """Send an alert, to each hook at once or when those before it are sent there."""
+        for line in self._lines:
+            line.send(alert)
+
+
+class _Line:
+    """The way to one hook, with a thread of its own: one that hangs holds up no other.
+
+    Args:
+        name: of the hook.
+        deliver: takes an alert there; what it gives is what went wrong.
+        on_failure: see ``Hooks``.
+    """
+
+    def __init__(self, name: str, deliver: Callable[[bytes], str | None], on_failure: OnFailure) -> None:
+        self._name, self._deliver, self._on_failure = name, deliver, on_failure
+        self._queue: queue.Queue[tuple[bytes, Alert] | None] = queue.Queue(_MOST)
+        self.thread = threading.Thread(target=self._work, name=name, daemon=True)
+
+    def send(self, alert: Alert) -> None:
+        if not self.thread.is_alive():
             return
         try:
-            self._queue.put_nowait(encode(alert))
+            self._queue.put_nowait((encode(alert), alert))
         except queue.Full:
-            self._on_failure(f"an alert was not sent, since {_MOST} others wait")
+            self._on_failure(f"{self._name} was not sent an alert, since {_MOST} others wait", alert)
+
+    def end(self) -> None:
+        """End after what waits."""
+        with contextlib.suppress(queue.Full):
+            self._queue.put_nowait(None)
 
     def _work(self) -> None:
-        while (content := self._queue.get()) is not None:
-            if self._command is not None:
-                self._run(self._command, content)
-            if self._webhook is not None:
-                self._post(self._webhook, content)
+        while (sent := self._queue.get()) is not None:
+            content, alert = sent
+            fault = self._deliver(content)
+            if fault is not None:
+                self._on_failure(f"{self._name} {fault}", alert)
 
-    def _run(self, command: str, content: bytes) -> None:
-        try:
-            process = subprocess.Popen(
-                shlex.split(command), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                start_new_session=True,
-            )  # fmt: skip
-        except OSError as error:
-            self._on_failure(f"the alert command could not be started: {error}")
-            return
-        try:
-            _, told = process.communicate(content, timeout=self._within_s)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # what it has started too
-            process.communicate()
-            self._on_failure(f"the alert command was killed, since it took more than {self._within_s:g} s")
-            return
-        if process.returncode:
-            last = told.decode("utf-8", "replace").strip().splitlines()[-1:]
-            self._on_failure(f"the alert command failed with status {process.returncode}: {''.join(last)[:200]}")
 
-    def _post(self, address: str, content: bytes) -> None:
-        request = urllib.request.Request(address, content, {"Content-Type": "application/json"}, method="POST")
-        began = time.monotonic()
-        try:
-            with urllib.request.urlopen(request, timeout=self._within_s) as answer:
-                answer.read(1)
-        except (OSError, ValueError) as error:
-            # Its address may hold a key: only the host is told.
-            host = urllib.parse.urlsplit(address).hostname
-            self._on_failure(f"the alert webhook of {host} failed after {time.monotonic() - began:.1f} s: {_told(error)}")
+def _run(command: str, within_s: float, content: bytes) -> str | None:
+    try:
+        process = subprocess.Popen(
+            shlex.split(command), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        return f"could not be started: {error}"
+    try:
+        _, told = process.communicate(content, timeout=within_s)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # what it has started too
+        process.communicate()
+        return f"was killed, since it took more than {within_s:g} s"
+    if process.returncode:
+        last = told.decode("utf-8", "replace").strip().splitlines()[-1:]
+        return f"failed with status {process.returncode}: {''.join(last)[:200]}"
+    return None
+
+
+def _post(address: str, within_s: float, content: bytes) -> str | None:
+    request = urllib.request.Request(address, content, {"Content-Type": "application/json"}, method="POST")
+    began = time.monotonic()
+    try:
+        with urllib.request.urlopen(request, timeout=within_s) as answer:
+            answer.read(1)
+    except (OSError, ValueError) as error:
+        # Its address may hold a key: only the host is told.
+        host = urllib.parse.urlsplit(address).hostname
+        return f"of {host} failed after {time.monotonic() - began:.1f} s: {_told(error)}"
+    return None
 
 
 def _told(error: Exception) -> str:

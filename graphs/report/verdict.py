@@ -7,8 +7,9 @@ import msgspec
 from flow.explain import explain
 from flow.trace import TraceError, read_trace
 from graphs.report.record import RunRecord
+from graphs.verdict.compared import longest
 from graphs.verdict.names import SERVERS
-from graphs.verdict.text import told
+from graphs.verdict.text import told, warnings, wrapped
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,11 @@ def verdict_of(record: RunRecord, most_bytes: int | None = None) -> Told | None:
         verdict = explain(read_trace(record.folder), SERVERS)
     except (TraceError, OSError):
         return None
-    main = [graph for graph in verdict.graphs if graph.graph == record.main] or list(verdict.graphs)
+    executions = longest(verdict)
+    main = [graph for graph in executions if graph.graph == record.main] or executions
     if not main:
         return None
     text = told(msgspec.structs.replace(verdict, graphs=tuple(main[-1:])))
     lead, _, rest = text[text.index("== ") :].partition("\n\n")
-    return Told(lead, rest)
+    warned = [line for warning in warnings(verdict) for line in wrapped(f"warning: {warning}")]
+    return Told("\n".join([*warned, lead]), rest)

@@ -282,7 +282,7 @@ class RunFolder:
             self._write_step({})
 
     def tell(self, stage: str, row: Mapping[str, Any]) -> None:
-        """Write a row that tells of the run beside its stages."""
+        """Write a row that tells of the run beside its stages; it may have the ``phase`` that it is of, where that is over."""
         self._write_row(stage, row)
 
     def complete(self) -> None:

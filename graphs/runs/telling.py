@@ -43,8 +43,8 @@ class Telling:
     def __init__(self, program: Program, folder: RunFolder, options: SavingOptions) -> None:
         self._program, self._folder, self._options = program, folder, options
         self._loggers: dict[str, Aside] = {}
-        self._failures: deque[tuple[str, str]] = deque()
-        self._hooks = Hooks(options.alert_command, options.alert_webhook, lambda text: self._failed(ALERTS, text))
+        self._failures: deque[tuple[str, dict[str, Any]]] = deque()
+        self._hooks = Hooks(options.alert_command, options.alert_webhook, self._hook_failed)
         self._alerts = Alerts(rules_of(program, options), folder.tell, self._mark, self._hooks)
         self._run: Run | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -64,7 +64,7 @@ class Telling:
         )
         self._hooks.__enter__()
         for name in self._options.loggers:
-            self._loggers[name] = Aside(name, maker(name, told), lambda text: self._failed("loggers", text))
+            self._loggers[name] = Aside(name, maker(name, told), lambda text: self._failed(*_of_logger(text)))
         self._folder.listen(self._hear)
 
     @contextlib.contextmanager
@@ -82,14 +82,15 @@ class Telling:
             return
         self._folder.complete()
         if self._options.alerts and summary.get("status") == "completed" and (texts := self._alerts.unjudged()):
-            self._failures.append((ALERTS, f"nothing was judged by {', '.join(map(repr, texts))}: no row had such a metric"))
+            told = f"nothing was judged by {', '.join(map(repr, texts))}: no row had such a metric"
+            self._failures.append((ALERTS, {"warning": told}))
         loggers, self._loggers = self._loggers, {}
         deadline = time.monotonic() + CLOSING_S
         for name, logger in loggers.items():
             if not logger.close(summary, max(deadline - time.monotonic(), 1.0)):
-                self._failures.append(("loggers", f"the logger {name} was left behind, since it did not end in time"))
+                self._failures.append(_of_logger(f"the logger {name} was left behind, since it did not end in time"))
             elif logger.dropped:
-                self._failures.append(("loggers", f"the logger {name} was too slow for {logger.dropped} rows"))
+                self._failures.append(_of_logger(f"the logger {name} was too slow for {logger.dropped} rows"))
         self._hooks.__exit__()
         self._say()
 
@@ -118,18 +119,26 @@ class Telling:
         if self._run is not None and self._run.scribe is not None:
             self._run.scribe.instant(name, args)
 
-    def _failed(self, stage: str, text: str) -> None:
+    def _hook_failed(self, text: str, alert: Mapping[str, Any]) -> None:
+        # It took some seconds to find out, and by then the run may be at another phase.
+        self._failed(ALERTS, {"phase": alert["phase"], "warning": text})
+
+    def _failed(self, stage: str, row: dict[str, Any]) -> None:
         """On any thread: something could not be told."""
-        self._failures.append((stage, text))
+        self._failures.append((stage, row))
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the run
                 self._loop.call_soon_threadsafe(self._say)
 
     def _say(self) -> None:
         while self._failures:
-            stage, text = self._failures.popleft()
+            stage, row = self._failures.popleft()
             with contextlib.suppress(OSError):  # of a disk that is full the rows of stages tell
-                self._folder.tell(stage, {"warning": text})
+                self._folder.tell(stage, row)
+
+
+def _of_logger(text: str) -> tuple[str, dict[str, Any]]:
+    return "loggers", {"warning": text}
 
 
 def rules_of(program: Program, options: SavingOptions) -> tuple[Rule, ...]:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from flow.explain import Asked, GraphVerdict, Lever, Slow, Stage, Verdict
-from graphs.verdict.names import ENGINE_POOL, EPISODES, TURNS
+from flow.explain import Asked, GraphVerdict, Lever, PoolUse, Slow, Stage, Verdict
+from graphs.verdict.names import ENGINE_POOL, EPISODES, TRAINER, TURNS
 
 _WORTH = 0.03
 """Throughput below which nothing is advised."""
@@ -19,7 +19,7 @@ _LATE = 0.1
 _ROOMY = 0.7
 """Share of the time that an engine is busy below which more requests may cost it nothing."""
 _OF_ENVIRONMENTS = {"setup", "reset", "score", "close"}
-_OPTIONS = {"episodes": "--rl.max-concurrency"}
+_OPTIONS = {"episodes": "max-concurrency"}
 
 
 class Advice(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ def _stage(lever: Lever, graph: GraphVerdict, verdict: Verdict) -> Sequence[Advi
     if inside:
         return [*inside, *_long_episodes(graph)]
     if helps:
-        option = f" ({_OPTIONS[lever.name]})" if lever.name in _OPTIONS else ""
+        option = f" ({_option(graph, _OPTIONS[lever.name])})" if lever.name in _OPTIONS else ""
         what = f"more workers for {lever.name}, {stage.workers} -> {2 * stage.workers}{option}"
         return [Advice(what, f"its workers are at work {stage.work:.0%} of the time; {on_path}", more)]
     slower = Advice(f"a faster {lever.name}", f"{on_path}; more workers would not help, one takes too long", lever.gain)
@@ -91,7 +91,7 @@ def _inside_episodes(lever: Lever, graph: GraphVerdict, verdict: Verdict, stage:
     whole = spans[lever.name].seconds if lever.name in spans else 0.0
     if not whole or not model + tool:
         return []
-    at_once = f"{stage.workers} -> {2 * stage.workers} (--rl.max-concurrency"
+    at_once = f"{stage.workers} -> {2 * stage.workers} ({_option(graph, _OPTIONS[EPISODES])}"
     if tool > model:
         found = [
             Advice(_faster_tools(verdict), f"{tool / whole:.0%} of an episode's time is tools and the environment", lever.gain)
@@ -105,7 +105,9 @@ def _inside_episodes(lever: Lever, graph: GraphVerdict, verdict: Verdict, stage:
     )
     found = [Advice("a faster engine: its mesh, fewer tokens a turn, fewer turns", why, lever.gain)]
     if more and busy < _ROOMY:
-        why = f"the engine is busy only {busy:.0%} of the time: {more:+.0%} steps a second if it kept its pace with more"
+        why = (
+            f"the engine is busy only {busy:.0%} of the time: {more:+.0%} {graph.unit}s a second if it kept its pace with more"
+        )
         found.insert(0, Advice(f"more episodes at once, {at_once} and --engine.slots)", why, None))
     return found
 
@@ -120,12 +122,16 @@ def _long_episodes(graph: GraphVerdict) -> Sequence[Advice]:
     if late is None or late.waiting < late.groups / 4:
         return []
     why = f"{late.waiting} of {late.groups} groups waited for one member, {late.share:.0%} of their time"
-    return [Advice("a limit on the length of episodes (turns, tokens, --rl.limits), or a larger --rl.max-lag", why, None)]
+    what = f"a limit on the length of episodes (turns, tokens, {_option(graph, 'limits')})"
+    return [Advice(what + (", or a larger --rl.max-lag" if graph.unit == "step" else ""), why, None)]
 
 
 def _sink(lever: Lever, graph: GraphVerdict, verdict: Verdict) -> Sequence[Advice]:
     why = f"{lever.name} works {_of(graph, lever.name).work:.0%} of the time and is {lever.share:.0%} of the critical path"
-    return [Advice("a larger mesh for the trainer, or wider micro-batches", why, lever.gain)]
+    trains = lever.name == TRAINER
+    return [
+        Advice("a larger mesh for the trainer, or wider micro-batches" if trains else f"a faster {lever.name}", why, lever.gain)
+    ]
 
 
 def _source(lever: Lever, graph: GraphVerdict, verdict: Verdict) -> Sequence[Advice]:
@@ -136,8 +142,20 @@ def _source(lever: Lever, graph: GraphVerdict, verdict: Verdict) -> Sequence[Adv
 def _pool(lever: Lever, graph: GraphVerdict, verdict: Verdict) -> Sequence[Advice]:
     waits = {stage.name: stage.pools[lever.name] for stage in graph.stages if lever.name in stage.pools}
     told = ", ".join(f"{name} waits for it {share:.0%} of the time" for name, share in waits.items())
-    what = "more slots (--engine.slots)" if lever.name == ENGINE_POOL else f"a larger pool {lever.name} (--rl.pools)"
-    return [Advice(what, told or f"{lever.share:.0%} of the critical path waits for it", lever.gain)]
+    what = (
+        "more slots (--engine.slots)"
+        if lever.name == ENGINE_POOL
+        else f"a larger pool {lever.name} ({_option(graph, 'pools')})"
+    )
+    use = next((use for use in graph.pools if use.name == lever.name), None)
+    full = "" if use is None else f"; {use.held:.0%} of its units are held{_by_permits(use)}"
+    return [Advice(what, (told or f"{lever.share:.0%} of the critical path waits for it") + full, lever.gain)]
+
+
+def _by_permits(use: PoolUse) -> str:
+    """Whether it is permits inside attempts that hold them."""
+    holder, share = next(iter(use.permits.items()), ("", 0.0))
+    return f", mostly by permits inside {holder}" if share > use.held / 2 else ""
 
 
 def _tickets(lever: Lever, graph: GraphVerdict, verdict: Verdict) -> Sequence[Advice]:
@@ -164,6 +182,11 @@ def _compile(lever: Lever, graph: GraphVerdict, verdict: Verdict) -> Sequence[Ad
 _RULES: Mapping[str, Callable[[Lever, GraphVerdict, Verdict], Sequence[Advice]]] = {
     "stage": _stage, "sink": _sink, "source": _source, "pool": _pool, "tickets": _tickets, "load": _load, "compile": _compile,
 }  # fmt: skip
+
+
+def _option(graph: GraphVerdict, name: str) -> str:
+    """A setting of the graph on the command line. What takes no steps is an evaluation."""
+    return f"--{'rl' if graph.unit == 'step' else 'evaluate'}.{name}"
 
 
 def _of(graph: GraphVerdict, name: str) -> Stage:

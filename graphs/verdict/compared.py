@@ -7,7 +7,7 @@ import msgspec
 
 from flow.explain import GraphVerdict, Part, Verdict
 from graphs.verdict.names import of_lever, of_part
-from graphs.verdict.text import time_of
+from graphs.verdict.text import time_of, warnings, wrapped
 
 _LEAST = 0.02
 """Share below which a change is not told."""
@@ -33,6 +33,8 @@ def compared(one: Verdict, other: Verdict, settings: tuple[Setting, ...], names:
         names: of the runs.
     """
     lines = [_row("", *(name[-_CELL + 1 :] for name in names))]
+    for name, verdict in zip(names, (one, other), strict=True):
+        lines += [line for warning in warnings(verdict) for line in wrapped(f"warning: of {name}, {warning}")]
     for mine, theirs in pairs(one, other):
         lines += ["", *_graph(mine, theirs)]
     lines += ["", "Work that takes longer or shorter (median):", *_slower(one, other)]
@@ -43,15 +45,16 @@ def compared(one: Verdict, other: Verdict, settings: tuple[Setting, ...], names:
 
 def pairs(one: Verdict, other: Verdict) -> Iterator[tuple[GraphVerdict, GraphVerdict]]:
     """Executions of the same graph, the first with the first and so on; of one that was cut into pieces the longest."""
-    left = _longest(other)
-    for mine in _longest(one):
+    left = longest(other)
+    for mine in longest(one):
         theirs = next((graph for graph in left if graph.graph == mine.graph), None)
         if theirs is not None:
             left.remove(theirs)
             yield mine, theirs
 
 
-def _longest(verdict: Verdict) -> list[GraphVerdict]:
+def longest(verdict: Verdict) -> list[GraphVerdict]:
+    """The executions of a run; of one that was cut into pieces the longest of these."""
     found: list[GraphVerdict] = []
     for graph in verdict.graphs:
         if graph.piece == 1:
@@ -72,10 +75,20 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any], above: str = "")
 
 
 def _graph(one: GraphVerdict, other: GraphVerdict) -> Iterator[str]:
+    cut = one.pieces > 1 or other.pieces > 1
     yield f"== {one.graph} =="
-    yield _row("steps", f"{one.steps:,}", f"{other.steps:,}")
-    yield _row("a step, median", time_of(one.step), time_of(other.step), _change(one.step, other.step))
-    yield _row("in all", time_of(one.seconds), time_of(other.seconds), _change(one.seconds, other.seconds))
+    if cut:
+        yield _row("piece, the longest", *(f"{graph.piece} of {graph.pieces}" for graph in (one, other)))
+    yield _row(f"{one.unit}s", f"{one.steps:,}", f"{other.steps:,}")
+    yield _row(
+        "a step, median" if one.unit == "step" else "an item, mean",
+        time_of(one.step),
+        time_of(other.step),
+        _change(one.step, other.step),
+    )
+    yield _row(
+        "of the piece" if cut else "in all", time_of(one.seconds), time_of(other.seconds), _change(one.seconds, other.seconds)
+    )
     yield _row(f"{one.sink} waited", f"{one.idle:.0%}", f"{other.idle:.0%}")
     bounds = [of_lever(graph.bound).partition(":")[0] if graph.bound else "nothing known" for graph in (one, other)]
     yield f"bounded by {bounds[0]}" + (" in both" if bounds[0] == bounds[1] else f", the other by {bounds[1]}")

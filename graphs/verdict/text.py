@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from flow.explain import GraphVerdict, Leg, Part, Slow, Stage, Verdict
+from flow.explain import GraphVerdict, Leg, Part, PoolUse, Slow, Stage, Verdict
 from graphs.verdict.advice import advised, around, idle_of, slowest
 from graphs.verdict.names import TOLD_COUNTERS, TOLD_UNITS, of_lever, of_part, wider
 
@@ -44,14 +44,22 @@ def _unseen(verdict: Verdict) -> Iterator[str]:
     pauses = [each.seconds for each in verdict.unseen if not each.missing]
     if pauses:
         yield f"{time_of(sum(pauses))} of it between one start of the run and the next ({len(pauses)})"
+    yield from (line for warning in warnings(verdict) for line in wrapped(f"warning: {warning}"))
+
+
+def warnings(verdict: Verdict) -> Iterator[str]:
+    """Times that are not judged, since their files are gone; a paragraph each."""
     for each in verdict.unseen:
         if each.missing:
             files = f"{each.missing[0]} to {each.missing[-1]}" if len(each.missing) > 1 else each.missing[0]
-            yield from wrapped(
-                f"warning: {time_of(each.seconds)} from {time_of(each.start)} on are not judged, since their files are gone: "
-                f"{files}. The oldest go where a trace outgrows --options.trace-bytes. What lies before and behind is told "
-                "apart."
-            )
+            if each.seconds:
+                yield (
+                    f"{time_of(each.seconds)} from {time_of(each.start)} on are not judged, since their files are gone: "
+                    f"{files}. The oldest go where a trace outgrows --options.trace-bytes. What lies before and behind is told "
+                    "apart."
+                )
+            else:  # nothing is left that lies before it
+                yield f"the beginning is not judged, and how long it took is not known, since its files are gone: {files}."
 
 
 def _named(graph: GraphVerdict) -> str:
@@ -66,18 +74,20 @@ def _in_short(graph: GraphVerdict) -> str:
 
 
 def _graph(graph: GraphVerdict, verdict: Verdict) -> Iterator[str]:
-    what = "steps" if graph.way else "items"
-    yield f"== {_named(graph)}: {graph.steps:,} {what} in {time_of(graph.seconds)}, {time_of(graph.step)} each =="
+    count = f"{graph.steps:,} {graph.unit}{'' if graph.steps == 1 else 's'}"
+    each = "" if graph.steps == 1 else f", {'a median' if graph.unit == 'step' else 'a mean'} of {time_of(graph.step)} each"
+    yield f"== {_named(graph)}: {count} in {time_of(graph.seconds)}{each} =="
     yield from _bound(graph)
     yield ""
     yield f"{graph.sink} waited {graph.idle:.0%} of the time" + (". In the end for:" if graph.idle >= _LEAST else ".")
     yield from _parts(graph.idle_by)
-    yield "The critical path, from the last step back to the beginning:"
+    yield f"The critical path, from the last {graph.unit} back to the beginning:"
     yield from _parts(graph.path)
     if graph.way:
         yield f"That of step {graph.way_step}, which took the median time:"
         yield from _way(graph.way)
     yield from _stages(graph.stages)
+    yield from _pools(graph.pools)
     for asked in graph.asked:
         busy = ", ".join(f"{name} {share:.0%}" for name, share in sorted(asked.busy.items(), key=lambda p: -p[1]))
         yield f"{asked.name}: {busy}. Idle {1 - min(1.0, sum(asked.busy.values())):.0%}:"
@@ -88,7 +98,7 @@ def _graph(graph: GraphVerdict, verdict: Verdict) -> Iterator[str]:
     if advice:
         yield "Try next:"
     for number, each in enumerate(advice, 1):
-        gain = "" if each.gain is None else f" Estimated: {each.gain:+.0%} steps a second."
+        gain = "" if each.gain is None else f" Estimated: {each.gain:+.0%} {graph.unit}s a second."
         yield from wrapped(f"{number}. {each.what}.{gain} {each.why[:1].upper()}{each.why[1:]}.", "  ", "     ")
 
 
@@ -101,7 +111,8 @@ def _bound(graph: GraphVerdict) -> Iterator[str]:
     if bound.kind in ("pool", "tickets") and bound.most is not None and bound.most <= _ENDLESS:
         most = f", and no more than {bound.most:+.0%} however many"
     share = "" if bound.kind == "tickets" else f", {bound.share:.0%} of the critical path"
-    yield from wrapped(f"Bounded by {of_lever(bound)}{share}. {_upper(wider(bound))}: {bound.gain:+.0%} steps a second{most}.")
+    gain = f"{bound.gain:+.0%} {graph.unit}s a second"
+    yield from wrapped(f"Bounded by {of_lever(bound)}{share}. {_upper(wider(bound))}: {gain}{most}.")
     others = [f"{wider(lever)} {lever.gain:+.0%}" for lever in graph.runners_up[:_MOST_RUNNERS] if lever.gain >= _LEAST]
     if others:
         yield from wrapped(f"Then: {', '.join(others)}.")
@@ -129,6 +140,15 @@ def _stages(stages: Sequence[Stage]) -> Iterator[str]:
         shares = (stage.work, stage.input, stage.ticket, stage.pool, stage.room)
         cells = "".join(f"{share:>7.0%}" if share >= 0.005 else f"{'':>7}" for share in shares)
         yield f"{stage.name:<{width}} {stage.workers:>7} {stage.rate:>9.2f}{cells}".rstrip()
+
+
+def _pools(pools: Sequence[PoolUse]) -> Iterator[str]:
+    """How full pools were that were used, and by whose permits."""
+    for pool in pools:
+        if pool.held >= _LEAST:
+            inside = ", ".join(f"{node} {share:.0%}" for node, share in pool.permits.items() if share >= 0.005)
+            by = f"; by permits inside attempts: {inside}" if inside else ""
+            yield from wrapped(f"pool {pool.name}, {pool.units:.3g} units: {pool.held:.0%} of them held{by}")
 
 
 def _levels(graph: GraphVerdict) -> Iterator[str]:

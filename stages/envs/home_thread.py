@@ -53,6 +53,10 @@ class HomeThread(Executor):
         """End after what was submitted. Does not wait: see ``ended``."""
         self._calls.put(None)
 
+    def is_current(self) -> bool:
+        """Whether this thread is the calling one."""
+        return self._ended is not None and threading.current_thread() is self._thread
+
     async def ended(self) -> None:
         """Wait until the thread has ended, if it ever started."""
         if self._ended is not None:

@@ -54,6 +54,10 @@ class Housed:
         self._unclosed: Environment | CustomEnv | None = None
         self.secrets: dict[str, str] = {}
 
+    def is_home(self) -> bool:
+        """Whether the calling thread is the environment's own."""
+        return self._thread.is_current()
+
     async def open(self, task: Task) -> Environment:
         """Make the environment. Cancelled, it goes on being made: ``close`` waits for it."""
         self._making = asyncio.create_task(self._made(task))

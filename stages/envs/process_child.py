@@ -16,7 +16,9 @@ from typing import Any, NoReturn
 import msgspec
 
 from flow.by_path import load_by_path
+from flow.elsewhere import Teller
 from stages.envs.blanked_env import BlankedEnv
+from stages.envs.context_desk import Terms
 from stages.envs.environment import Environment, Opening
 from stages.envs.housed import Housed, MakeEnv
 from stages.envs.remote_context import RemoteContext
@@ -26,8 +28,8 @@ from stages.tools.context import tool_context_with
 from stages.tools.credentials import Uses, blanked_errors, uses_into
 from stages.tools.tool import needs_of
 
-_Asked = tuple[str, tuple[Any, ...], tuple[int, str, bool]]
-"""A method, its arguments, and the terms of ``ContextDesk``."""
+_Asked = tuple[str, tuple[Any, ...], Terms]
+"""A method and its arguments."""
 
 
 def serve(connection: Connection, pickled: bytes, files: Mapping[str, str]) -> None:
@@ -62,6 +64,7 @@ class _Child:
         self._sending = threading.Lock()
         self._context = RemoteContext(self._send)
         self._housed = Housed(make)
+        self._teller = Teller(lambda shown: self._send(("shows", shown)), self._housed.is_home)
         self._env: Environment | None = None
         # Here, since the parent does not know what is used in this process.
         self._uses = Uses({})
@@ -74,7 +77,7 @@ class _Child:
         while method != "close":
             method, args, terms = await asked.get()
             try:
-                with uses_into(self._uses), blanked_errors():
+                with uses_into(self._uses), blanked_errors(), self._teller.telling(terms.heard, anew=method == "reset"):
                     answer: tuple[str, Any] = ("gave", await self._answer(method, args, terms))
             except Exception as error:
                 answer = ("raised", _portable(error))
@@ -102,10 +105,10 @@ class _Child:
         except (EOFError, OSError, RuntimeError):
             _end()
 
-    async def _answer(self, method: str, args: tuple[Any, ...], terms: tuple[int, str, bool]) -> Any:
+    async def _answer(self, method: str, args: tuple[Any, ...], terms: Terms) -> Any:
         if method == "close":
             return await self._housed.close()
-        with tool_context_with(**self._context.fields(*terms)):
+        with tool_context_with(**self._context.fields(terms)):
             if method == "reset":
                 return await self._reset(*args)
             assert self._env is not None

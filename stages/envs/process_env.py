@@ -2,9 +2,12 @@
 
 Not a pool: starting one takes the better part of a second, so give an ``EnvPool`` of them to the episode stage. The process is
 spawned, never forked, and leads a process group; closing it kills the group. It ends, with its group, when this process does.
-The child's side is ``process_child.py``. Tools there have the permits, the size of text in tokens and the audit log of the run.
+The child's side is ``process_child.py``. Tools there have the permits, the size of text in tokens and the audit log of the run,
+and what is shown there with ``flow.span`` and its kin is in its trace.
 """
 
+import asyncio
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -12,12 +15,14 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import wait
 from typing import Any
 
 from flow.by_path import loaded_by_path
+from flow.elsewhere import Hearer, Shown
 from stages.cancellation import to_the_end
-from stages.envs.context_desk import ContextDesk
+from stages.envs.context_desk import ASIDE, ContextDesk, Terms
 from stages.envs.environment import Opening, Reply
 from stages.envs.home_thread import HomeThread
 from stages.envs.housed import MakeEnv
@@ -53,6 +58,7 @@ class ProcessEnv:
         self._process: Any = None
         self._connection: Any = None
         self._busy = self._stopped = False
+        self._calls = itertools.count()
 
     async def reset(self, task: Task, key: tuple[int, int, int, int]) -> Opening:
         """See ``Environment.reset``. Starts the process where there is none.
@@ -83,15 +89,22 @@ class ProcessEnv:
         self._stopped = True
         if self._busy:
             self._kill()
+        hearer, loop = Hearer(next(self._calls)), asyncio.get_running_loop()
+
+        def hear(shown: Shown) -> None:
+            with suppress(RuntimeError):  # the loop was closed over an end that nobody waited for
+                loop.call_soon_threadsafe(hearer.hear, shown)
+
         try:
-            await self._thread.finish(self._end)
+            await self._thread.finish(partial(self._end, Terms(heard=hearer.call), hear))
         finally:
+            hearer.end()
             self._thread.shutdown()
         await self._thread.ended()
 
     async def _ask(self, method: str, *args: Any) -> Any:
         self._busy = True
-        desk = ContextDesk(self._say)
+        desk = ContextDesk(self._say, next(self._calls))
         try:
             outcome, value = await self._thread.call(self._exchange, method, args, desk)
         finally:
@@ -113,7 +126,7 @@ class ProcessEnv:
             raise ProcessEndedError("expected an open environment; got one that is being closed, in ProcessEnv; make another")
         try:
             self._connection.send((method, args, desk.terms))
-            while (message := self._connection.recv())[0] in ("asks", "frees"):
+            while (message := self._connection.recv())[0] in ASIDE:
                 desk.hear(message)
             return message
         except (EOFError, ConnectionError) as error:
@@ -135,11 +148,11 @@ class ProcessEnv:
             theirs.close()
         self._process = process
 
-    def _end(self) -> None:
+    def _end(self, terms: Terms, hear: Callable[[Shown], None]) -> None:
         if self._process is None:
             return
         if not self._busy:
-            self._close_there()
+            self._close_there(terms, hear)
         self._bury()
 
     def _bury(self) -> int | None:
@@ -154,12 +167,13 @@ class ProcessEnv:
         self._connection.close()
         return code
 
-    def _close_there(self) -> None:
+    def _close_there(self, terms: Terms, hear: Callable[[Shown], None]) -> None:
         """Have the environment close itself; a process that does not get to it is killed in any case."""
         with suppress(EOFError, ConnectionError):
-            self._connection.send(("close", (), (0, False)))
-            while self._connection.poll(self._grace_s) and self._connection.recv()[0] in ("asks", "frees"):
-                pass  # of a call that outlived its step: nobody serves it any more
+            self._connection.send(("close", (), terms))
+            while self._connection.poll(self._grace_s) and (message := self._connection.recv())[0] in ASIDE:
+                if message[0] == "shows":
+                    hear(message[1])  # the rest is of a call that outlived its step: nobody serves it any more
 
     def _kill(self) -> None:
         """Kill the group. Its number is not given away as long as it has a member."""

@@ -1,6 +1,6 @@
 """The surroundings of tools that run in the process of an environment: what ``tools/context.py`` has, asked of the parent.
 
-The child's side; the parent's is ``context_desk.py``.
+The child's side; the parent's is ``context_desk.py``. What is shown of a call goes the same way, see ``flow.elsewhere``.
 """
 
 import asyncio
@@ -9,6 +9,8 @@ import itertools
 from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
+
+from stages.envs.context_desk import Terms
 
 
 class RemoteContext:
@@ -23,10 +25,12 @@ class RemoteContext:
         self._numbers = itertools.count()
         self._asked: dict[int, Future[Any]] = {}
 
-    def fields(self, attempt: int, key: str, counts: bool) -> dict[str, Any]:
-        """Fields of ``ToolContext`` for one call of the environment; see ``ContextDesk.terms``."""
-        count = self.count_tokens if counts else None
-        return {"permit": self.permit, "count_tokens": count, "audit": self.audit, "attempt": attempt, "key": key}
+    def fields(self, terms: Terms) -> dict[str, Any]:
+        """Fields of ``ToolContext`` for one call of the environment."""
+        count = self.count_tokens if terms.counts else None
+        return {
+            "permit": self.permit, "count_tokens": count, "audit": self.audit, "attempt": terms.attempt, "key": terms.key,
+        }  # fmt: skip
 
     def hear(self, number: int, outcome: str, value: Any) -> None:
         """Take the parent's answer. In a thread that nothing here waits in."""

@@ -4,11 +4,12 @@ import asyncio
 import math
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from showing_stages import look, show, show_amiss, show_beside, show_later, tell_of_a_request
+from showing_stages import hold_permits, look, show, show_amiss, show_beside, show_later, tell_of_a_request
 
 import flow
 from flow import Context, DeadlineExceeded, Drop, Graph, Inline, Processes, Run, Threads
@@ -207,3 +208,26 @@ def test_what_nobody_records_costs_next_to_nothing():
         spans()
         best_s = min(best_s, time.perf_counter() - began)
     assert best_s / 2_000 < 3e-6
+
+
+@pytest.mark.parametrize("placement", [Inline(), pytest.param(Processes(), marks=pytest.mark.slow)], ids=["loop", "processes"])
+def test_a_permit_taken_inside_tells_when_it_is_given_back_how_long_it_was_held(placement, tmp_path):
+    """Of pools alone: the start that a rate gives is not held. One unit, so the second waits for the first."""
+    graph = Graph("shown", pools={"desk": 1, "none": 1}, rates={"starts": 1000})
+
+    def forget(value: int, context: Context) -> None: ...
+
+    work = graph.stage("work", hold_permits, workers=2, placement=placement)
+    _ = graph.source("numbers", range(2)) >> work >> graph.sink("end", forget)
+    with PerfettoWriter(tmp_path / "run.pftrace") as recorder:
+        asyncio.run(Run(graph.build(), recorder=recorder, stall_s=30).finish())
+    trace = read_trace(tmp_path)
+    held = [each for each in trace.instants if each.name == "permit held"]
+    assert [(each.args["pool"], each.args["units"]) for each in held] == [("desk", 1)] * 2
+    asked = sorted((each.args["from_s"], each.args["to_s"]) for each in trace.instants if each.name == "asked")
+    (first_s, first_end_s), (second_s, second_end_s) = (
+        (each.at_ns / 1e9 - each.args["seconds"], each.at_ns / 1e9) for each in held
+    )
+    (first_from_s, first_to_s), (second_from_s, second_to_s) = asked
+    in_order = [first_s, first_from_s, first_to_s, first_end_s, second_s, second_from_s, second_to_s, second_end_s]
+    assert all(one < two + 1e-6 for one, two in pairwise(in_order))

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import msgspec
 
+import flow
 from flow import Context, Failed, Filtered, Many
+from flow._spans import UNSEEN
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -117,6 +119,8 @@ async def seen(job: Job, context: Context) -> list[str]:
         with context.span("outer", size=job.size):
             await asyncio.gather(*(spanned(context, index) for index in range(2)))
         return []
+    if job.act == "heard":
+        return [str(span is not UNSEEN) for span in (flow.span("seen"), context.span("seen"))]
     assert job.act == "rows"
     context.report({"loss": 0.5, "name": job.text, "nothing": None})
     return []

@@ -61,6 +61,16 @@ async def tell_of_a_request(number: int, context: Context) -> int:
     return number
 
 
+async def hold_permits(number: int, context: Context) -> int:
+    """Says itself from when to when it held one."""
+    async with context.permit({"desk": 1, "starts": 1}):
+        began = time.monotonic()
+        await asyncio.sleep(0.02)
+        ended = time.monotonic()
+    flow.mark("asked", number=number, from_s=began, to_s=ended)
+    return number
+
+
 class Unprintable:
     """Gives no text."""
 

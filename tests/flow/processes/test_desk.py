@@ -13,25 +13,37 @@ from flow import Context
 from flow._context import Desk, Versioned
 from flow._core.item import Item
 from flow._errors import WorkerDied
-from flow._inside import Mark
 from flow._processes.crew import ProcessCrew
+from flow._spans import listening
 from flow.testing import context
 
-MARKS: list[tuple[str, Mark]] = []
-THREE = asyncio.Event()
-"""Set at the third mark."""
 
+class Heard:
+    """A listener that keeps what another process told: what, strand, name, time."""
 
-def on_mark(of: Context, mark: Mark) -> None:
-    MARKS.append((of.node, mark))
-    if len(MARKS) == 3:
-        THREE.set()
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Any, str, float]] = []
+        self.args: list[Any] = []
+        self.three = asyncio.Event()  # at the third
+
+    def strand(self) -> str:
+        return "here"
+
+    def opens(self, strand, at_s, opens):
+        self.told.append(("opens", strand, opens.name, at_s))
+        self.args.append(opens.args)
+        if len(self.told) == 3:
+            self.three.set()
+        return strand, opens.name
+
+    def closes(self, opened, at_s):
+        self.told.append(("closes", *opened, at_s))
 
 
 @pytest.fixture(scope="module")
 def reading(hire: Callable[..., ProcessCrew]) -> ProcessCrew:
-    """One process of a stage that reads a cell of lists, whose spans are heard of."""
-    return hire(process_stages.act, 1, list[int], on_mark=on_mark)
+    """One process of a stage that reads a cell of lists."""
+    return hire(process_stages.act, 1, list[int])
 
 
 def asking(**ways: Any) -> Context:
@@ -164,40 +176,47 @@ def test_rows_arrive_as_they_were_and_a_fault_of_who_takes_them_is_the_calls(run
 
 def test_spans_are_told_in_order_with_their_times_and_apart_by_task(runner, reading):
     """S7."""
+    heard = Heard()
 
     async def main() -> tuple[float, float]:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        await reading.call(Job("span", size=3), context(node="node"))
+        with listening(heard):
+            await reading.call(Job("span", size=3), context(node="node"))
         return began, loop.time()
 
-    MARKS.clear()
     began, ended = runner.run(main())
-    marks = [mark for _, mark in MARKS]
-    assert [(mark.name, mark.kind) for mark in marks[:3]] == [
-        ("outer", "begins"),
-        ("inner 0", "begins"),
-        ("inner 1", "begins"),
-    ]
-    assert (marks[-1].name, marks[-1].kind, marks[0].args) == ("outer", "ends", {"size": 3})
-    assert len(marks) == 6
-    times = [mark.at_s for mark in marks]
+    whats, strands, names, times = zip(*heard.told, strict=True)
+    assert list(zip(whats, names, strict=True))[:3] == [("opens", "outer"), ("opens", "inner 0"), ("opens", "inner 1")]
+    assert (whats[-1], names[-1], heard.args[0], len(names)) == ("closes", "outer", {"size": 3}, 6)
     assert [began, *times, ended] == sorted([began, *times, ended])
-    assert marks[0].task == marks[-1].task == 0
-    assert len({mark.task for mark in marks}) == 3
+    assert strands[0] == strands[-1] == "here"
+    assert len(set(strands)) == 3
 
 
 def test_spans_that_a_lost_process_left_open_are_closed(runner, reading):
+    heard = Heard()
+
     async def main() -> None:
-        THREE.clear()
-        call = asyncio.create_task(reading.call(Job("span", size=3), context(node="node")))
-        await asyncio.wait_for(THREE.wait(), 5)
+        with listening(heard):
+            call = asyncio.create_task(reading.call(Job("span", size=3), context(node="node")))
+        await asyncio.wait_for(heard.three.wait(), 5)
         reading._places[0]._child._process.kill()
         with pytest.raises(WorkerDied):
             await call
 
-    MARKS.clear()
     runner.run(main())
-    begun = [mark.name for _, mark in MARKS if mark.kind == "begins"]
-    assert sorted(begun) == sorted(mark.name for _, mark in MARKS if mark.kind == "ends")
-    assert MARKS[-1][1].name == "outer"
+    begun = [name for what, _, name, _ in heard.told if what == "opens"]
+    assert sorted(begun) == sorted(name for what, _, name, _ in heard.told if what == "closes")
+    assert heard.told[-1][2] == "outer"
+
+
+def test_a_span_of_which_nobody_hears_is_none(runner, reading):
+    """It would cost the stage, for nothing; the same process may be heard of in its next call."""
+
+    async def main() -> list[str]:
+        silent = await reading.call(Job("heard"), context())
+        with listening(Heard()):
+            return [silent.text, (await reading.call(Job("heard"), context())).text]
+
+    assert runner.run(main()) == ["False False", "True True"]

@@ -1,5 +1,6 @@
 """A whole run tells alerts and loggers, from the command line on; with a graph of one's own, which takes no time."""
 
+import asyncio
 import json
 import sys
 from importlib.util import find_spec
@@ -10,6 +11,10 @@ import pytest
 
 from flow.trace import read_trace
 from graphs.cli import main
+from graphs.program import Program
+from graphs.runs.folder import RunFolder
+from graphs.runs.options import SavingOptions
+from graphs.runs.telling import Telling
 from stages.packages import MissingPackageError
 
 OWN = """
@@ -86,6 +91,30 @@ def test_what_fails_at_an_alert_is_a_warning_and_the_run_completes(own: Path) ->
     command = f'"{sys.executable}" -S -c "import sys; sys.exit(3)"'
     assert status("--options.alerts", "sum>10", "--options.alert-command", command) == 0
     assert [row["warning"] for row in rows(own, "alerts") if "warning" in row] == ["the alert command failed with status 3: "]
+
+
+@pytest.mark.slow
+def test_what_fails_at_an_alert_is_told_with_the_phase_of_the_alert(tmp_path: Path) -> None:
+    """The command fails once the run is at its next phase."""
+    wait = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)\nsys.exit(3)"
+    (tmp_path / "wait.py").write_text(wait)
+    command = f'"{sys.executable}" -S "{tmp_path / "wait.py"}" "{tmp_path / "over"}"'
+    options = SavingOptions(alerts=("loss>10",), alert_command=command)
+
+    async def run() -> None:
+        with RunFolder(tmp_path / "run") as folder:
+            telling = Telling(Program("mine", None, None, ()), folder, options)
+            telling.open()
+            folder.begin("warm_start")
+            folder.tell("trainer", {"loss": 11.0})
+            folder.begin("rl")
+            (tmp_path / "over").touch()
+            folder.tell("trainer", {"loss": 1.0})
+            telling.close({})
+
+    asyncio.run(run())
+    told = [(row["phase"], row.get("warning") or row["state"]) for row in rows(tmp_path / "run", "alerts")]
+    assert told == [("warm_start", "raised"), ("warm_start", "the alert command failed with status 3: ")]
 
 
 def test_a_rule_over_what_no_row_had_is_told_at_the_end(own: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from flow.explain import GraphVerdict, Lever, Part, Slow, Stage, Stragglers, Verdict
+from flow.explain import GraphVerdict, Lever, Part, PoolUse, Slow, Stage, Stragglers, Verdict
 from graphs.verdict.advice import advised
 
 
@@ -48,6 +48,15 @@ def test_each_bottleneck_has_its_experiment_and_its_figure(lever: Lever, what: s
     assert what in first.what
     assert why in first.why
     assert first.gain == lever.gain
+
+
+def test_a_pool_that_is_full_of_permits_inside_attempts_is_said_to_be() -> None:
+    lever = Lever("pool", "sandbox", 0.3, 0.4)
+    inside = PoolUse("sandbox", 4.0, 0.97, {"episodes": 0.9, "rewards": 0.07})
+    first = advised(graph(lever, pools=(inside,)), whole())[0]
+    assert first.why.endswith("; 97% of its units are held, mostly by permits inside episodes")
+    whole_attempts = PoolUse("sandbox", 4.0, 0.97, {})
+    assert advised(graph(lever, pools=(whole_attempts,)), whole())[0].why.endswith("; 97% of its units are held")
 
 
 def test_a_stage_whose_workers_are_all_busy_gets_more_of_them_where_that_helps() -> None:

@@ -2,17 +2,20 @@
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flow import Graph
+from flow import Collect, Graph
 from flow.explain import Verdict, explain
 from flow.testing import Collected, simulate
-from flow.trace import PerfettoWriter, read_trace
+from flow.trace import PerfettoWriter, read_trace, trace_file
 from graphs.cli import main
-from graphs.verdict.compared import pairs
+from graphs.report.record import RunRecord
+from graphs.report.verdict import verdict_of
+from graphs.verdict.compared import compared, pairs
 from graphs.verdict.text import told, wrapped
 
 
@@ -41,7 +44,7 @@ def verdict(trace: Path) -> Verdict:
 
 def test_the_answer_comes_first_and_everything_fits_80_columns(verdict: Verdict) -> None:
     lines = told(verdict).splitlines()
-    assert lines[2] == "== line: 20 items in 20 s, 1 s each =="
+    assert lines[2] == "== line: 20 items in 20 s, a mean of 1 s each =="
     assert lines[3].startswith("Bounded by slow, 100% of the critical path. Slow twice as fast: +100%")
     assert "end waited 100% of the time. In the end for:" in lines
     assert "   100%  slow at work" in lines
@@ -92,6 +95,122 @@ def test_a_time_whose_files_are_gone_is_told_and_what_lies_before_and_behind_is_
     assert max(len(line) for line in lines) <= 80
     longest = max(verdict.graphs, key=lambda graph: graph.seconds)
     assert [*pairs(verdict, verdict)] == [(longest, longest)]
+    side_by_side = compared(verdict, verdict, (), ("runs/a", "runs/b")).splitlines()
+    assert sum(line.startswith("warning: of runs/") for line in side_by_side) == 2
+    assert any(line.split() == ["piece,", "the", "longest", *[f"{longest.piece}", "of", "2"] * 2] for line in side_by_side)
+    assert any(line.startswith("of the piece ") for line in side_by_side)
+    assert max(map(len, side_by_side)) <= 80
+
+
+def test_a_beginning_that_is_gone_is_told_and_what_is_left_is_one_piece(cut: Path) -> None:
+    (cut / "run.pftrace").unlink()
+    verdict = explain(read_trace(cut))
+    (unseen,) = verdict.unseen
+    assert (unseen.seconds, unseen.missing[:2]) == (0.0, ("run.pftrace", "run.part1.pftrace"))
+    assert [(each.piece, each.pieces) for each in verdict.graphs] == [(1, 1)]
+    assert told(verdict).splitlines()[1].startswith("warning: the beginning is not judged, and how long it took is not known")
+
+
+def test_the_report_and_the_json_tell_what_is_not_judged(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    verdict = explain(read_trace(cut))
+    found = verdict_of(RunRecord(cut))
+    assert found is not None
+    assert found.lead.startswith("warning: ")
+    longest = max(verdict.graphs, key=lambda graph: graph.seconds)
+    assert f"== line ({longest.piece} of 2): " in found.lead
+    main(["trace", str(cut), "--json"])
+    printed = json.loads(capsys.readouterr().out)["verdict"]
+    (unseen,) = printed["unseen"]
+    assert unseen["missing"] == list(verdict.unseen[0].missing)
+    assert unseen["seconds"] == pytest.approx(verdict.unseen[0].seconds)
+    assert [(each["piece"], each["pieces"]) for each in printed["graphs"]] == [(1, 2), (2, 2)]
+
+
+def test_the_pause_between_two_starts_is_told_as_such_and_as_no_loading(tmp_path: Path, monkeypatch) -> None:
+    """20 s at work, 100 s without a process, 20 s at work: by the wall clock, as two starts share no other."""
+
+    async def slow(value: int, context: Any) -> int:
+        await asyncio.sleep(1.0)
+        return value
+
+    for attempt, began_ns in enumerate((10**18, 10**18 + 120 * 10**9)):
+        graph = Graph("line")
+        _ = graph.source("numbers", range(20)) >> graph.stage("slow", slow) >> graph.sink("end", Collected())
+        monkeypatch.setattr(time, "time_ns", lambda began_ns=began_ns: began_ns)
+        with PerfettoWriter(trace_file(tmp_path, attempt), clock=lambda: 0) as writer:
+            simulate(graph, recorder=writer)
+    verdict = explain(read_trace(tmp_path))
+    assert [(each.seconds, each.missing) for each in verdict.unseen] == [(pytest.approx(100), ())]
+    assert [(each.seconds, each.piece, each.pieces) for each in verdict.graphs] == [
+        (pytest.approx(20), 1, 2),
+        (pytest.approx(20), 2, 2),
+    ]
+    lines = told(verdict).splitlines()
+    assert lines[0].endswith(" slices over 140 s")
+    assert lines[1] == "100 s of it between one start of the run and the next (1)"
+    assert not any(line.startswith("warning") for line in lines)
+
+
+def test_a_graph_that_takes_no_steps_is_told_in_items_whose_times_add_up(tmp_path: Path) -> None:
+    """As an evaluation: four at a time and a second each, so that three of four come no time after the one before."""
+
+    async def slow(value: int, context: Any) -> int:
+        await asyncio.sleep(1.0)
+        return value
+
+    graph = Graph("after")
+    _ = graph.source("numbers", range(20)) >> graph.stage("episodes", slow, workers=4) >> graph.sink("scores", Collected())
+    with PerfettoWriter(tmp_path / "run.pftrace", clock=lambda: 0) as writer:
+        simulate(graph, recorder=writer)
+    verdict = explain(read_trace(tmp_path))
+    (found,) = verdict.graphs
+    assert (found.unit, found.steps, found.step) == ("item", 20, pytest.approx(0.25))
+    text = told(verdict)
+    assert "== after: 20 items in 5 s, a mean of 250 ms each ==" in text
+    assert "from the last item back" in text
+    assert "items a second" in text
+    assert "step" not in text.replace("headrace", "")
+    assert "(--evaluate.max-concurrency)" in " ".join(text.split())
+    side_by_side = compared(verdict, verdict, (), ("a", "b"))
+    assert "an item, mean " in side_by_side
+    assert "step" not in side_by_side
+
+
+def test_steps_of_a_sink_that_collects_are_told_with_their_median(tmp_path: Path) -> None:
+    """Of 1, 1 and 4 s: their mean would be of none of them."""
+    lengths = iter([1.0, 1.0, 4.0])
+
+    class Steps:
+        async def add(self, value: int, context: Any) -> None:
+            pass
+
+        async def finish(self, context: Any) -> None:
+            await asyncio.sleep(next(lengths))
+
+    graph = Graph("rl")
+    _ = graph.source("numbers", range(20)) >> graph.sink("trainer", Steps(), collect=Collect(2, steps=3))
+    with PerfettoWriter(tmp_path / "run.pftrace", clock=lambda: 0) as writer:
+        simulate(graph, recorder=writer)
+    verdict = explain(read_trace(tmp_path))
+    assert "== rl: 3 steps in 6 s, a median of 1 s each ==" in told(verdict)
+    assert "steps a second" in told(verdict)
+    assert "larger mesh for the trainer" in told(verdict)
+
+
+def test_how_full_a_pool_was_is_told_with_whose_permits(tmp_path: Path) -> None:
+    """One unit of two, all the time."""
+
+    async def inside(value: int, context: Any) -> int:
+        async with context.permit("desk"):
+            await asyncio.sleep(1.0)
+        return value
+
+    graph = Graph("line", pools={"desk": 2})
+    _ = graph.source("numbers", range(20)) >> graph.stage("inside", inside) >> graph.sink("end", Collected())
+    with PerfettoWriter(tmp_path / "run.pftrace", clock=lambda: 0) as writer:
+        simulate(graph, recorder=writer)
+    lines = told(explain(read_trace(tmp_path))).splitlines()
+    assert "pool desk, 2 units: 50% of them held; by permits inside attempts: inside 50%" in lines
 
 
 def test_work_is_told_apart_by_what_few_values_tell(verdict: Verdict) -> None:
