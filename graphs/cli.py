@@ -22,6 +22,7 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 from flow import BuildError, FlowError
 from flow.saving import CannotResume
 from graphs.catalogue import CATALOGUE
+from graphs.commands.bench import bench, listed
 from graphs.commands.chat import ChatConfig, find_speaker, hold_chat
 from graphs.commands.check import check
 from graphs.commands.command_line import Work, parsed, read_again, read_program, tell
@@ -69,6 +70,10 @@ USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a t
                                                     the folder that all runs lie in
   headrace trace RUN [--compare OTHER] [--json]     say what limited a run, from its trace, and what to try next
   headrace revoke RUN NAME                          take a credential back from a run's tools, at once
+  headrace bench [NAME | all | page FOLDER DOC | compare FOLDER OTHER]
+                                                    measure headrace here: list the experiments, run one or all of them, write
+                                                    what they found as DOC, a .md or .html file, or compare two such folders;
+                                                    NAME takes [--section.field value ...] [--short] [--out FOLDER] [--json]
   headrace doctor [--json]                          look at devices, memory, packages and folders, and say what would stop a run
 
 MODEL is a Hugging Face folder, a .gguf file, OWNER/NAME of the Hub, or a RUN, the folder of a run.
@@ -105,6 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "revoke": _revoke,
         "report": report,
         "view": view,
+        "bench": bench,
         "doctor": _doctor,
     }
     command = commands.get(given[0])
@@ -113,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _refuse(f"expected one of {', '.join(commands)}, got '{given[0]}'" + (f"; did you mean '{near[0]}'?" if near else ""))
     if given[1:] and given[1] in ("-h", "--help") and given[0] != "doctor":
         _help(given[0])
-    if len(given) < 2 and given[0] != "doctor":
+    if len(given) < 2 and given[0] not in ("bench", "doctor"):
         _refuse(f"expected more after '{given[0]}', got nothing:\n{lines_of(USAGE, given[0])}")
     keep_compiled()
     try:
@@ -142,7 +148,9 @@ def _help(command: str) -> NoReturn:
     tell(lines_of(USAGE, command))
     if command in _SETTINGS:
         read_settings(_SETTINGS[command], ["--help"], f"headrace {command} ...")
-    if " NAME" in lines_of(USAGE, command).partition("\n")[0] and command != "revoke":
+    if command == "bench":
+        tell(f"\n{listed()}")
+    elif " NAME" in lines_of(USAGE, command).partition("\n")[0] and command != "revoke":
         tell(f"\nheadrace {command} NAME --help lists its settings. NAME is path/to/file.py:function, or one of\n{_NAMES}")
     raise SystemExit(0)
 
