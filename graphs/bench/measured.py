@@ -35,7 +35,7 @@ def measured(experiment: Experiment, config: BaseModel, command: str, tell: Tell
         short=short,
         settings=config.model_dump(mode="json"),
         date=date.isoformat(timespec="seconds"),
-        seconds=round(seconds, 2),
+        seconds=round(seconds, 3),
         load=round(load, 2),
         load_after=round(load_after, 2),
         machine=this_machine(),

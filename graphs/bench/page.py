@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from graphs.bench import shown
@@ -84,12 +85,14 @@ def _overview(claims: Sequence[tuple[Kept, Claim]]) -> Iterator[str]:
     yield ""
     yield f"{shown.counted(one for _, one in claims).capitalize()}."
     yield ""
-    rows = [(f"[{kept.name}](#{kept.name})", *_cells(one)) for kept, one in claims]
+    rows = [(f"[{kept.name}](#{kept.name})", *_cells(one, brief=True)) for kept, one in claims]
     yield from _rows(("experiment", "claim", "measured", "wanted", ""), rows, "lllll")
 
 
-def _cells(one: Claim) -> tuple[str, str, str, str]:
+def _cells(one: Claim, *, brief: bool = False) -> tuple[str, str, str, str]:
     told = shown.claim(one)
+    if brief and len(told.got) > shown.LONG:
+        told = replace(told, got="as wanted" if one.holds else "told below", wanted="")
     mark = {"holds": "holds", "does not": "**does not hold**", "no bound": "no bound"}[told.mark]
     return _said(told.what), _said(told.got), _said(told.wanted), mark
 
@@ -98,7 +101,7 @@ def _section(kept: Kept, pictures: str) -> Iterator[str]:
     found = kept.findings
     yield f"## {kept.name}"
     yield ""
-    yield f"**{_said(kept.title)}**"
+    yield f"**{_said(shown.sentence(kept.title))}**"
     yield ""
     yield _said(kept.question)
     yield ""
@@ -132,7 +135,7 @@ def _circumstances(kept: Kept) -> Iterator[str]:
 
 
 def _table(one: ShownTable) -> Iterator[str]:
-    yield f"{_said(one.title[:1].upper() + one.title[1:])}:"
+    yield f"{_said(shown.sentence(one.title))}:"
     yield ""
     yield from _rows(
         [_said(head) for head in one.heads],
@@ -141,7 +144,7 @@ def _table(one: ShownTable) -> Iterator[str]:
     )
     if one.note:
         yield ""
-        yield _said(one.note[:1].upper() + one.note[1:] + ("" if one.note.endswith(".") else "."))
+        yield _said(shown.sentence(one.note) + ("" if one.note.endswith(".") else "."))
 
 
 def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]], sides: Sequence[str]) -> Iterator[str]:

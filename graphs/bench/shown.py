@@ -19,7 +19,7 @@ MARKS: Mapping[bool | None, Mark] = {True: "holds", False: "does not", None: "no
 _DIGITS, _MOST_DIGITS = 3, 17
 _FIXED = (1e-4, 1e7)
 """Sizes that are written without a power of ten."""
-_LONG = 24
+LONG = 24
 """Characters from which on a text that is equal to the one beside it is not written twice."""
 _GIB = 2**30
 
@@ -72,7 +72,7 @@ def cell(value: Cell, unit: str = "", digits: int = _DIGITS) -> str:
         return value or ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if unit == "share":
+    if unit == "share" and math.isfinite(value):
         return f"{_number(float(value) * 100, digits)}%"
     return f"{value:,}" if isinstance(value, int) else _number(value, digits)
 
@@ -96,7 +96,7 @@ def claim(one: Claim) -> ShownClaim:
         return ShownClaim(one.what, "not measured", _bound(one), mark)
     if one.kind == "equal" and one.wanted is not None:
         got, wanted = _exact(one.got), _exact(one.wanted)
-        return ShownClaim(one.what, got, "the same" if got == wanted and len(got) > _LONG else f"equal to {wanted}", mark)
+        return ShownClaim(one.what, got, "the same" if got == wanted and len(got) > LONG else f"must be {wanted}", mark)
     return ShownClaim(one.what, cell(one.got, digits=_digits(one)), _bound(one), mark)
 
 
@@ -107,7 +107,7 @@ def _exact(value: Cell) -> str:
 def _bound(one: Claim) -> str:
     if one.wanted is None:
         return ""
-    words = {"least": "at least", "most": "at most", "equal": "equal to"}[one.kind]
+    words = {"least": "at least", "most": "at most", "equal": "must be"}[one.kind]
     return f"{words} {one.wanted:,.12g}" if isinstance(one.wanted, float) else f"{words} {cell(one.wanted)}"
 
 
@@ -158,6 +158,11 @@ def _gaps(values: Values) -> Values:
     return [None if value is None or not math.isfinite(value) else value for value in values]
 
 
+def sentence(words: str) -> str:
+    """Words as they begin a line: with a capital."""
+    return words[:1].upper() + words[1:]
+
+
 def counted(claims: Iterable[Claim]) -> str:
     """How many of them hold, in words."""
     marks = Counter(MARKS[one.holds] for one in claims)
@@ -168,15 +173,20 @@ def counted(claims: Iterable[Claim]) -> str:
 
 def circumstances(kept: Kept) -> list[tuple[str, str]]:
     """What a reader has to know of how findings were made: (what, in words)."""
-    machine = kept.machine
-    devices = f"{machine.num_devices} x {machine.device_kind}" if machine.num_devices != 1 else machine.device_kind
     versions = ("python", "headrace", "jax", "jaxlib", "numpy")
     return [
         ("command", kept.command),
-        ("machine", f"{machine.cores:g} cores, {machine.memory_bytes / _GIB:.0f} GiB, {machine.system}; "
-                    f"JAX on {machine.backend}" + ("" if machine.device_kind == machine.backend else f", {devices}")),
+        ("machine", machine(kept)),
         ("date", f"{datetime.fromisoformat(kept.date):%Y-%m-%d %H:%M} UTC"),
         ("took", clock(kept.seconds)),
         ("load", f"{kept.load:g} before, {kept.load_after:g} after"),
         ("versions", ", ".join(f"{name} {kept.versions[name]}" for name in versions if name in kept.versions)),
-    ]  # fmt: skip
+    ]
+
+
+def machine(kept: Kept) -> str:
+    """What findings were made on, in words."""
+    had = kept.machine
+    number = f"{had.num_devices} x " if had.num_devices != 1 else ""
+    devices = "" if had.device_kind == had.backend and not number else f", {number}{had.device_kind}"
+    return f"{had.cores:g} cores, {had.memory_bytes / _GIB:.0f} GiB, {had.system}; JAX on {had.backend}{devices}"

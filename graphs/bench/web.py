@@ -54,10 +54,17 @@ def said(words: str) -> Markup:
 def _experiment(kept: Kept) -> dict[str, object]:
     (_, command), *facts = shown.circumstances(kept)
     return {
-        "name": kept.name, "title": kept.title, "question": kept.question, "answer": kept.findings.answer, "short": kept.short,
-        "holds": kept.findings.holds, "counted": shown.counted(kept.findings.claims),
+        "name": kept.name,
+        "title": shown.sentence(kept.title),
+        "question": kept.question,
+        "answer": kept.findings.answer,
+        "short": kept.short,
+        "holds": kept.findings.holds,
+        "counted": shown.counted(kept.findings.claims),
         "claims": [shown.claim(one) for one in kept.findings.claims],
         "tables": [shown.table(one) for one in kept.findings.tables],
         "plots": [drawn(plot) for plot in shown.plots(kept)],
-        "notes": kept.findings.notes, "command": command, "facts": facts,
-    }  # fmt: skip
+        "notes": kept.findings.notes,
+        "command": command,
+        "facts": facts,
+    }

@@ -65,10 +65,15 @@ def measure_all(names: Sequence[str], folder: Path, options: Sequence[str], say:
     return all(each.holds for each in done)
 
 
+def here() -> Sequence[str]:
+    """Starts this headrace."""
+    return sys.executable, "-c", _START, json.dumps(sys.path)
+
+
 def _measure(name: str, folder: Path, options: Sequence[str]) -> Done:
     file = file_of(folder, name)
     before, began = _written(file), time.monotonic()
-    status = _ended([sys.executable, "-c", _START, json.dumps(sys.path), "bench", name, "--out", str(folder), *options])
+    status = _ended([*here(), "bench", name, "--out", str(folder), *options])
     seconds = time.monotonic() - began
     if _written(file) == before:
         how = f"status {status}" if status >= 0 else f"signal {-status}"

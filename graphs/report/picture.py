@@ -71,7 +71,7 @@ def _legend(entries: Sequence[tuple[str, int, str]]) -> tuple[Markup, int]:
     """Entries side by side, on as many rows as they take."""
     made, left, y = Markup(""), 0.0, 9
     for label, color, look in entries:
-        room = _KEY + len(label) * _SMALL * _ROOM["small"] + 10
+        room = _KEY + len(label) * _SMALL * _ROOM["small"] + 16
         if left and left + room > WIDTH:
             left, y = 0.0, y + 16
         made += _key(round(left, 1), y, color, look)

@@ -28,7 +28,7 @@ def test_every_command_is_in_the_usage(capsys: pytest.CaptureFixture[str]) -> No
     assert sorted(known) == COMMANDS
 
 
-@pytest.mark.parametrize("command", [command for command in COMMANDS if command != "doctor"])
+@pytest.mark.parametrize("command", sorted({*COMMANDS} - {"bench", "doctor"}))
 def test_the_help_of_a_command_is_of_that_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     helped = told(capsys, 0, command, "--help")
     assert lines_of(USAGE, command) in helped
