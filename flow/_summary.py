@@ -23,7 +23,7 @@ class NodeSummary:
         emitted: outputs put on the edge behind it; for a collecting sink, steps.
         dropped: inputs (for a barrier, groups) dropped, by reason.
         lost: members given up inside a barrier, by reason.
-        retried: failures followed by a retry.
+        retried: failures followed by a retry; of a barrier, members that it had issued again.
         given_back: attempts given up by a cancel.
         recalled: attempts that what a journal knew of an earlier one stood in for.
         failures: kinds of error with the first traceback of each.

@@ -72,13 +72,13 @@ class CalculatorConfig(BaseModel):
     evaluate: EvaluateConfig = EvaluateConfig(num_tasks=512, max_concurrency=128, sampling=SAMPLING)
     """Held-out evaluation, before and after."""
     rl: RlConfig = RlConfig(
-        steps=40,
+        steps=60,
         groups_per_step=32,
         group_size=8,
         max_concurrency=128,
         sampling=SAMPLING,
         trainer=TrainerConfig(
-            row_length=128, rows_per_microbatch=8, learning_rate=2e-3, warmup_steps=3, schedule="cosine", decay_steps=37,
+            row_length=128, rows_per_microbatch=8, learning_rate=2e-3, warmup_steps=3, schedule="cosine", decay_steps=57,
             epsilon=1e-2, beta2=0.99,
         ),
     )  # fmt: skip

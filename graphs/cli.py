@@ -11,7 +11,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pydantic import ValidationError
 from rich.console import Console
@@ -40,7 +40,7 @@ from graphs.commands.view import report, view
 from graphs.doctor.packages import read_declared
 from graphs.replays.plan import ReplayOptions, prepare_replay
 from graphs.runs.folder import RunFolder
-from graphs.runs.interrupts import Interrupted
+from graphs.runs.interrupts import Interrupted, leave
 from graphs.runs.options import SavingOptions
 from graphs.runs.resuming import check_saves
 from graphs.runs.saved import evaluation_of, saved_config, saved_entry
@@ -70,10 +70,10 @@ USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a t
                                                     the folder that all runs lie in
   headrace trace RUN [--compare OTHER] [--json]     say what limited a run, from its trace, and what to try next
   headrace revoke RUN NAME                          take a credential back from a run's tools, at once
-  headrace bench [NAME | all | page FOLDER DOC | compare FOLDER OTHER]
-                                                    measure headrace here: list the experiments, run one or all of them, write
-                                                    what they found as DOC, a .md or .html file, or compare two such folders;
-                                                    NAME takes [--section.field value ...] [--short] [--out FOLDER] [--json]
+  headrace bench [NAME | all] [--section.field value ...] [--short] [--out FOLDER] [--json]
+                                                    measure headrace here; without NAME, list the experiments there are;
+                                                    bench page FOLDER DOC writes what they found as a .md or .html file,
+                                                    bench compare FOLDER OTHER tells what came out otherwise
   headrace doctor [--json]                          look at devices, memory, packages and folders, and say what would stop a run
 
 MODEL is a Hugging Face folder, a .gguf file, OWNER/NAME of the Hub, or a RUN, the folder of a run.
@@ -85,8 +85,27 @@ _SETTINGS = {"try": TryConfig, "chat": ChatConfig, "export": ExportOptions, "rep
 """Settings of commands that have the same ones whatever they are called with."""
 
 
+def process() -> NoReturn:
+    """What a ``headrace`` process is from beginning to end. An interrupt at any moment of it ends in the one status."""
+    try:
+        main()
+    except KeyboardInterrupt:
+        status: Any = SUSPENDED
+    except SystemExit as end:
+        status = end.code
+    else:
+        status = 0
+    if status == SUSPENDED:
+        leave()
+    raise SystemExit(status)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of the ``headrace`` command."""
+    """The command line.
+
+    Raises:
+        SystemExit: with the status of the command, where it is not 0.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help", "help"):
         tell(f"{USAGE}{_NAMES}")
@@ -315,4 +334,4 @@ def _fail(error: BaseException, status: int = 1) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main()
+    process()

@@ -10,14 +10,16 @@ def main() -> None:
     if sys.argv[1:2] == ["doctor"]:
         raise SystemExit(doctor(sys.argv[2:]))
     try:
-        from graphs.cli import main as command_line
+        from graphs.cli import process
     except ImportError as error:
         sys.stderr.write(
             f"headrace: expected the packages it needs, got {type(error).__name__}: {error}; "
             "headrace doctor tells what to install\n"
         )
         raise SystemExit(2) from None
-    command_line()
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    process()
 
 
 if __name__ == "__main__":

@@ -141,6 +141,7 @@ def training(config: RlConfig, parts: Parts, *, shuffled: bool = False) -> Phase
         return graph.replace("rewards", Shuffled(parts.rewards(), config.sampling.seed or 0)) if shuffled else graph
 
     title = f"rl: {config.steps} steps of {config.groups_per_step} groups of {config.group_size}, max_lag {config.max_lag}"
+    title += ", each after a barrier over the whole batch" if config.barrier == "batch" else ""
 
     def check() -> None:
         check_rows(config.trainer.row_length, parts.engine.context_length)

@@ -72,7 +72,7 @@ def learner_of(config: RlConfig, parts: Parts, asked: Scoring, folder: Path | No
     """The trainer behind its gate. Arguments as those of ``rl``, and the models that are asked."""
     trainer = Trainer(
         asked.model, config.loss, config.trainer, bad_steps_of(folder, config.trainer), temperature=config.sampling.temperature,
-        whiten=config.advantages.whiten, follow=asked.follow, samples=parts.samples,
+        whiten=config.advantages.whiten, follow=asked.follow, samples=parts.samples, hold=config.barrier == "batch",
     )  # fmt: skip
     return gated(trainer, gate, parts.model, folder)
 

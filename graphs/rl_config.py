@@ -6,7 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from graphs.drawing import DrawConfig
 from graphs.heldout_config import HeldoutConfig
-from graphs.rl_faults import of_learning, of_sizes
+from graphs.rl_faults import of_learning, of_schedule, of_sizes
 from graphs.scoring_config import CriticConfig, ReferenceConfig, TeacherConfig
 from graphs.tool_pools import ToolPoolsConfig
 from stages.advantages.config import AdvantagesConfig
@@ -32,6 +32,10 @@ class RlConfig(ToolPoolsConfig):
     """Most versions between the dispatch of an episode and the step that trains it. 0 is strictly on-policy."""
     late: Literal["wait", "drop"] = "wait"
     """With a lag above 0: whether a step waits for slow groups, or drops what became too old."""
+    barrier: Literal["group", "batch"] = "group"
+    """What training waits for. ``group``: a complete group, whose gradient is taken while others of its step are still being
+    made. ``batch``: all episodes of a step, as in the synchronous baseline; with a max_lag of 0 only, so that nothing of a step
+    begins before the weights of the one before are in force. The numbers are those of ``group``, to the bit."""
     member_retries: int = Field(default=1, ge=0)
     """How often a failed member is tried again before its group is dropped."""
     max_concurrency: int = Field(default=128, ge=1)
@@ -98,6 +102,7 @@ class RlConfig(ToolPoolsConfig):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         faults = [
+            *of_schedule(self.barrier, self.max_lag),
             *of_learning(self.advantages, self.loss, self.group_size),
             *of_sizes(self.trainer.num_minibatches, self.groups_per_step, self.buffer_tokens, self.max_sampled),
         ]

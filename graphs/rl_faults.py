@@ -30,6 +30,20 @@ def of_learning(rule: AdvantagesConfig, loss: PolicyLoss, group_size: int) -> It
         )
 
 
+def of_schedule(barrier: str, max_lag: int) -> Iterator[str]:
+    """Why a schedule would not be the one that was asked for.
+
+    Args:
+        barrier: what training waits for.
+        max_lag: most versions between the dispatch of an episode and the step that trains it.
+    """
+    if barrier == "batch" and max_lag > 0:
+        yield (
+            f"expected max_lag=0 with barrier=batch, where no episode begins before the weights of the step before are in "
+            f"force; got {max_lag}; set max_lag=0, or barrier=group"
+        )
+
+
 def of_sizes(num_minibatches: int, groups_per_step: int, buffer_tokens: int | None, max_sampled: int) -> Iterator[str]:
     """What is larger than the whole that it is a part of.
 

@@ -74,6 +74,7 @@ class Groups:
         open: open groups by birth number.
         opened: groups ever opened, which is the next birth number.
         late: members that reported after their group had closed.
+        again: members that were issued again after a failure.
         retries: members to be issued again by the repeat node.
         on_retry: called when a member is to be issued again; set by the repeat node's worker.
     """
@@ -82,7 +83,7 @@ class Groups:
         self._missing, self._aside = missing, aside
         self.open: dict[int, OpenGroup] = {}
         self.opened = 0
-        self.late = 0
+        self.late = self.again = 0
         self.retries: deque[Item] = deque()
         self.on_retry: Wake | None = None
 
@@ -138,6 +139,7 @@ class Groups:
         if not isinstance(self._missing, Retry) or used >= self._missing.times:
             return False
         group.member_retries[item.member] = used + 1
+        self.again += 1
         origin = group.origin
         path = (*origin.path, item.member)  # as when it was made first: what failed may be called otherwise behind a broadcast
         retry = item.retry + self._aside + 1

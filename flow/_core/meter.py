@@ -17,7 +17,7 @@ class Meter:
         steps: of a collecting sink, steps completed.
         dropped: inputs dropped, by reason.
         lost: values given up inside the node (a barrier's members), by reason.
-        retried: failures followed by a retry.
+        retried: failures followed by a retry; of a barrier, members that it had issued again.
         given_back: attempts given up by a cancel.
         recalled: attempts that what a journal knew of an earlier one stood in for.
         overdue: attempts that ran into their deadline.

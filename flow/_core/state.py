@@ -224,7 +224,7 @@ class State:
         edge.settle(item)
         self._dropped(node, item, reason)
         if item.member is not None and node.groups is not None:
-            self._close(node, node.groups.report(item, failure or Failure(reason, reason)))
+            self._report(node, item, failure or Failure(reason, reason))
             return
         if node.admission is not None and node.spec.kind != "repeat":
             node.admission.drop(item.birth)
@@ -246,11 +246,11 @@ class State:
         assert node.groups is not None
         node.input.settle(item)
         node.meter.finished += 1
-        late = node.groups.late
-        self._close(node, node.groups.report(item, None))
+        late, again = node.groups.late, node.groups.again
+        self._report(node, item, None)
         if node.groups.late > late:
             node.meter.lost["late"] += 1
-        elif item.failed is not None:
+        elif item.failed is not None and node.groups.again == again:
             node.meter.lost[item.failed] += 1
 
     def release_ready(self, node: NodeState) -> Item:
@@ -258,6 +258,14 @@ class State:
         item = node.ready.popleft()
         self.emit(node, [item])
         return item
+
+    def _report(self, node: NodeState, item: Item, failure: Failure | None) -> None:
+        """A member ended; its barrier counts it where it is issued again."""
+        assert node.groups is not None
+        again = node.groups.again
+        closed = node.groups.report(item, failure)
+        self._barrier(node).meter.retried += node.groups.again - again
+        self._close(node, closed)
 
     def _close(self, node: NodeState, closed: Closed | None) -> None:
         if closed is None:

@@ -7,9 +7,9 @@ paper, ``_told`` counts, ``_explain`` puts the verdict together, whose schema is
 
 from ._explain import explain
 from ._limit import Limit, limit
-from ._verdict import Asked, Compiled, GraphVerdict, Leg, Level, Lever, Part, Slow, Stage, Stragglers, Verdict
+from ._verdict import Asked, Compiled, GraphVerdict, Leg, Level, Lever, Part, Slow, Stage, Stragglers, Unseen, Verdict
 
 __all__ = [
-    "Asked", "Compiled", "GraphVerdict", "Leg", "Level", "Lever", "Limit", "Part", "Slow", "Stage", "Stragglers", "Verdict",
-    "explain", "limit",
+    "Asked", "Compiled", "GraphVerdict", "Leg", "Level", "Lever", "Limit", "Part", "Slow", "Stage", "Stragglers", "Unseen",
+    "Verdict",    "explain", "limit",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..trace import Instant, Spans, Trace, Track, Values
+from ..trace import OPEN, Gap, Instant, Spans, Trace, Track, Values
 from ._named import Named
 from ._pieces import Execution, Interval, Piece, Wait
 
@@ -75,6 +75,7 @@ def apart(trace: Trace) -> Parts:
         elif parent is None or not parent.name.endswith(_GROUPS):
             _role(parts, track, parent, spans)
     for graph, workers in lanes.items():
+        workers = [_Row(node, _parted(spans, trace.gaps)) for node, spans in workers]
         nodes = sorted(ranks[graph], key=lambda node: ranks[graph][node])
         parts.executions += _executions(parts, graph, nodes, workers)
     parts.executions.sort(key=lambda each: each.start)
@@ -84,6 +85,19 @@ def apart(trace: Trace) -> Parts:
         execution.settle()
     _add_instants(parts, trace)
     return parts
+
+
+def _parted(spans: Spans, gaps: Sequence[Gap]) -> Spans:
+    """Slices of a worker of which none crosses a gap: what was open on both sides begins again behind it."""
+    for gap in gaps:
+        if gap.missing:
+            begin = gap.end_ns
+            moved = (
+                begin if start < begin and (end == OPEN or end > begin) else start
+                for start, end in zip(spans.starts_ns, spans.ends_ns, strict=True)
+            )  # fmt: skip
+            spans = spans.begun_at([*moved])
+    return spans
 
 
 def _is_lane(name: str, node: str) -> bool:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 
-from ..trace import Trace
+from ..trace import Gap, Trace
 from ._apart import Parts, apart
 from ._links import Links
 from ._model import Model
@@ -18,7 +18,7 @@ from ._path import Paths, Stretch
 from ._pieces import Execution, Piece, pools_of
 from ._replay import Change, gain, seconds_a_step
 from ._told import asked, compiled, slow, stages, stragglers
-from ._verdict import GraphVerdict, Kind, Leg, Level, Lever, Part, Verdict
+from ._verdict import GraphVerdict, Kind, Leg, Level, Lever, Part, Unseen, Verdict
 
 _LEAST = 0.03
 """Share of the critical path below which nothing is asked of what it would bring: half of it could not bring two percent."""
@@ -38,10 +38,16 @@ def explain(trace: Trace, servers: Mapping[str, str] | None = None) -> Verdict:
     with _uncollected():
         parts = apart(trace)
         linked = [(each, Links(each, parts.versions)) for each in parts.executions if each.pieces]
-        graphs = tuple(_graph(execution, links, parts, servers or {}) for execution, links in linked)
+        whose = _pieces([execution for execution, _ in linked], trace.gaps)
+        graphs = tuple(
+            _graph(execution, links, parts, servers or {}, whose[place]) for place, (execution, links) in enumerate(linked)
+        )
         strides = [(links.steps[0].end, execution.end) for execution, links in linked]
         seconds = (parts.end - parts.start) / 1e9
-        return Verdict(seconds, parts.num_slices, graphs, slow(parts), compiled(parts, strides), parts.left_out)
+        unseen = tuple(
+            Unseen((gap.start_ns - parts.start) / 1e9, (gap.end_ns - gap.start_ns) / 1e9, gap.missing) for gap in trace.gaps
+        )
+        return Verdict(seconds, parts.num_slices, graphs, slow(parts), compiled(parts, strides), parts.left_out, unseen)
 
 
 @contextmanager
@@ -56,7 +62,22 @@ def _uncollected() -> Generator[None]:
             gc.enable()
 
 
-def _graph(execution: Execution, links: Links, parts: Parts, servers: Mapping[str, str]) -> GraphVerdict:
+def _pieces(executions: Sequence[Execution], gaps: Sequence[Gap]) -> list[tuple[int, int]]:
+    """Number of each among the pieces that gaps cut one execution into, and how many these are."""
+    runs: list[list[Execution]] = []
+    for execution in executions:
+        before = runs[-1][-1] if runs else None
+        follows = before is not None and before.graph == execution.graph
+        if follows and before is not None and any(before.start < gap.end_ns <= execution.end for gap in gaps):
+            runs[-1].append(execution)
+        else:
+            runs.append([execution])
+    return [(number, len(run)) for run in runs for number, _ in enumerate(run, 1)]
+
+
+def _graph(
+    execution: Execution, links: Links, parts: Parts, servers: Mapping[str, str], piece: tuple[int, int]
+) -> GraphVerdict:
     paths = Paths(execution, links)
     assert links.sink is not None, "there are pieces"
     whole = paths.walk(links.steps[-1], links.steps[-1].end, execution.start)
@@ -89,6 +110,8 @@ def _graph(execution: Execution, links: Links, parts: Parts, servers: Mapping[st
         retried=_counted(execution, "retried", "kind"),
         overdue=_counted(execution, "overdue", "node"),
         stalls=tuple(str(i.args.get("why", i.args.get("report", ""))) for i in execution.instants if i.name == "stalled"),
+        piece=piece[0],
+        pieces=piece[1],
     )
 
 

@@ -214,6 +214,8 @@ class GraphVerdict(msgspec.Struct, frozen=True):
         retried: counts by kind of error.
         overdue: attempts past their deadline by node.
         stalls: what the stall watch said.
+        piece: its number, from 1, among those that times unseen cut one execution into.
+        pieces: how many these are; each is judged by itself.
     """
 
     graph: str
@@ -238,6 +240,22 @@ class GraphVerdict(msgspec.Struct, frozen=True):
     retried: dict[str, int]
     overdue: dict[str, int]
     stalls: tuple[str, ...]
+    piece: int = 1
+    pieces: int = 1
+
+
+class Unseen(msgspec.Struct, frozen=True):
+    """A time of which the trace says nothing.
+
+    Attributes:
+        start: seconds after the trace began.
+        seconds: its length.
+        missing: names of the files that are gone; empty where no process was there, between two starts of a run.
+    """
+
+    start: float
+    seconds: float
+    missing: tuple[str, ...]
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -250,6 +268,7 @@ class Verdict(msgspec.Struct, frozen=True):
         slow: work by name, that which took the most time in all first.
         compiled: where something was compiled, the longest first.
         left_out: events that the trace lacks, because there was no room for them.
+        unseen: times of which it says nothing.
     """
 
     seconds: float
@@ -258,3 +277,4 @@ class Verdict(msgspec.Struct, frozen=True):
     slow: tuple[Slow, ...]
     compiled: tuple[Compiled, ...]
     left_out: int
+    unseen: tuple[Unseen, ...] = ()

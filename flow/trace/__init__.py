@@ -12,13 +12,14 @@ from ._lag import LoopLag
 from ._lanes import Lanes
 from ._parts import trace_file
 from ._perfetto import PerfettoWriter
-from ._reader import OPEN, Count, Instant, Slice, Spans, Trace, TraceError, Track, Values
+from ._reader import OPEN, Count, Gap, Instant, Slice, Spans, Trace, TraceError, Track, Values
 from ._recorder import Argument, Recorder
 
 __all__ = [
     "OPEN",
     "Argument",
     "Count",
+    "Gap",
     "Instant",
     "Lanes",
     "LoopLag",

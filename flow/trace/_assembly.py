@@ -6,6 +6,7 @@ sequence and the packets of the writer; it is no reader for traces from elsewher
 """
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from struct import Struct
@@ -15,7 +16,7 @@ import perfetto.protos.perfetto.trace.perfetto_trace_pb2 as pb
 from google.protobuf.message import DecodeError
 
 from ._details import details_of, varint_at
-from ._reader import OPEN, Details, Instant, Spans, Trace, TraceError, Track, Values
+from ._reader import OPEN, Details, Gap, Instant, Spans, Trace, TraceError, Track, Values
 from ._wire import BEGIN, COUNT, END
 
 _PACKET, _TIME, _NAME_IID, _ARGS = 0x0A, 0x40, 0x50, 0x22
@@ -31,6 +32,7 @@ _VALUE = Struct("<d").unpack_from
 _LENGTH_BITS = 16
 _LENGTH = (1 << _LENGTH_BITS) - 1
 _MOST_SHARED = 65_536
+_NEVER = 2**63
 
 
 class _File:
@@ -44,6 +46,8 @@ class _File:
         mix: what arrows are moved by.
         names: of events, by interned number.
         arg_names: of arguments, in the same way.
+        began_ns: when it was begun.
+        first_ns: of what happened while it was written, the first that ended; what it says again at its head began before.
         later_ns: what times are moved by.
         numbers: of tracks, by those in the file.
         shared: details that many slices have, by their bytes.
@@ -51,6 +55,7 @@ class _File:
 
     def __init__(self, path: Path, base: int, attempt: int) -> None:
         self.path, self.content, self.base, self.attempt = path, path.read_bytes(), base, attempt
+        self.began_ns, self.first_ns = 0, _NEVER
         self.mix = attempt * _MIX % _IDS
         self.names: dict[int, str] = {}
         self.arg_names: dict[int, str] = {}
@@ -87,23 +92,26 @@ class Assembly:
         self._far: list[tuple[int, int]] = []  # places of details that are very long
         self._ended_with: dict[int, int] = {}  # place of the details at a slice's end, by that of those at its begin
         self._wall_offset_ns: int | None = None
+        self._gaps: list[Gap] = []
         self._torn_bytes = 0
         self._attempt = -1
         self._later_ns: dict[int, int] = {}  # what times are moved by, by start of the run
         self._latest_ns = self._before_ns = 0
 
-    def read(self, path: Path, attempt: int) -> None:
+    def read(self, path: Path, attempt: int, missing: Sequence[str] = ()) -> None:
         """Read the next file.
 
         Args:
             path: the file.
             attempt: the start of the run that wrote it.
+            missing: names of the files that were between the one before and this, and are gone.
 
         Raises:
             OSError: the file cannot be read.
             TraceError: it holds no packet, uses a track before its declaration, or ends a slice that is not open.
         """
         file = _File(path, self._end, attempt)
+        again = attempt != self._attempt and bool(self._files)
         self._turn(attempt)
         self._files.append(file)
         used = self._scan(file)
@@ -112,6 +120,10 @@ class Assembly:
                 f"expected a Perfetto trace, got {len(file.content)} bytes without one whole packet, in {path}; "
                 "give the run.pftrace file of a run"
             )
+        if missing:
+            self._leave_gap(file.began_ns if file.first_ns == _NEVER else file.first_ns, missing)
+        elif again:
+            self._leave_gap(file.began_ns, ())
         self._torn_bytes += len(file.content) - used
         self._end += len(file.content)
 
@@ -120,7 +132,8 @@ class Assembly:
         self._end_lost()
         spans = {number: row.spans for number, row in self._rows.items()}
         offset_ns = self._wall_offset_ns or 0
-        return Trace(self._tracks, spans, self._counters, tuple(self._instants), offset_ns, self._torn_bytes)
+        gaps = tuple(self._gaps)
+        return Trace(self._tracks, spans, self._counters, tuple(self._instants), offset_ns, self._torn_bytes, gaps)
 
     # --- from one file to the next ---
 
@@ -148,7 +161,7 @@ class Assembly:
         """Read whole packets; gives the bytes they take. One long loop, since a call for each event would double its time."""
         content, base, names, low = file.content, file.base, file.names, _low_bits()
         rows: dict[int, _Row] = {}
-        size, at, latest_ns = len(content), 0, self._latest_ns
+        size, at, latest_ns, first_ns = len(content), 0, self._latest_ns, _NEVER
         while at < size and content[at] == _PACKET:
             try:
                 length, body = varint_at(content, at + 1)
@@ -198,9 +211,11 @@ class Assembly:
                     raise file.fault(f"expected an open slice, got an end on {name!r} at {at_ns} ns")
                 index = row.open.pop()
                 row.spans.ends_ns[index] = at_ns
+                if at_ns < first_ns:
+                    first_ns = at_ns
                 if place < stop:
                     self._ended_with[row.spans.places[index]] = self._place(file, place, stop)
-        self._latest_ns = latest_ns
+        self._latest_ns, file.first_ns = latest_ns, first_ns
         return at
 
     def _told(self, file: _File, kind: int, track: int, at_ns: int, place: int, stop: int) -> None:
@@ -239,6 +254,7 @@ class Assembly:
         if packet.HasField("clock_snapshot"):
             times = {clock.clock_id: clock.timestamp for clock in packet.clock_snapshot.clocks}
             self._tie(file, times[pb.BUILTIN_CLOCK_REALTIME] - times[pb.BUILTIN_CLOCK_MONOTONIC])
+            file.began_ns = times[pb.BUILTIN_CLOCK_MONOTONIC] + file.later_ns
         if packet.HasField("track_descriptor"):
             descriptor = packet.track_descriptor
             number = file.numbers[descriptor.uuid] = self._declared(file, descriptor)
@@ -252,6 +268,9 @@ class Assembly:
         if file.attempt not in self._later_ns:
             self._later_ns[file.attempt] = wall_offset_ns - self._wall_offset_ns
         file.later_ns = self._later_ns[file.attempt]
+
+    def _leave_gap(self, end_ns: int, missing: Sequence[str]) -> None:
+        self._gaps.append(Gap(min(self._before_ns or end_ns, end_ns), end_ns, tuple(missing)))
 
     def _declared(self, file: _File, descriptor: pb.TrackDescriptor) -> int:
         """The number of a track among those of all files."""

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ._assembly import Assembly
-from ._parts import Part, parts_of_run, trace_file
+from ._parts import Part, missing_between, parts_of_run, trace_file
 from ._reader import Trace, TraceError
 
 
@@ -11,7 +11,8 @@ def read_trace(path: Path | str) -> Trace:
     """The trace in a file, or that of a whole run. An incomplete last packet is left out and counted.
 
     Of several files the times are those of the first one's clock, what is on the same track in each is on one track, and a
-    slice that goes on from one file into the next is one slice.
+    slice that goes on from one file into the next is one slice. Where files are gone, as the oldest but the first are once a
+    trace outgrows its bound, there is a gap.
 
     Args:
         path: a file of ``PerfettoWriter``, or the folder of a run.
@@ -29,8 +30,10 @@ def read_trace(path: Path | str) -> Trace:
             f"expected the folder of a run, got one without {trace_file(path, 0).name}, in {path}; give the folder, or a file"
         )
     assembly = Assembly()
+    before = Part(0, -1, path)
     for part in parts:
         if len(parts) > 1 and not part.path.stat().st_size:
             continue  # a run that was killed just as it began it
-        assembly.read(part.path, part.attempt)
+        assembly.read(part.path, part.attempt, missing_between(before, part, trace_file(path, 0)) if len(parts) > 1 else [])
+        before = part
     return assembly.trace()

@@ -40,6 +40,26 @@ def parts_beside(path: Path) -> list[Part]:
     return sorted(Part(int(match[1] or 0), int(match[2] or 0), file) for match, file in matches if match is not None)
 
 
+def missing_between(before: Part, after: Part, first: Path) -> list[str]:
+    """Names of the files of a trace that must have been between two that follow on each other here.
+
+    Args:
+        before: the one.
+        after: the other.
+        first: file in which the trace of the first start begins.
+    """
+    if before.attempt == after.attempt:
+        return [_named(first, after.attempt, number) for number in range(before.number + 1, after.number)]
+    # How many files a start had of which none is left, nobody knows: it had the first.
+    starts = [_named(first, attempt, 0) for attempt in range(before.attempt + 1, after.attempt)]
+    return [*starts, *(_named(first, after.attempt, number) for number in range(after.number))]
+
+
+def _named(first: Path, attempt: int, number: int) -> str:
+    part = f".part{number}" if number else ""
+    return f"{first.stem}{f'.{attempt}' if attempt else ''}{part}{first.suffix}"
+
+
 class Parts:
     """Writes the files of one start of a run, one after the other.
 

@@ -96,6 +96,13 @@ class Spans(Sequence[Slice]):
         """Numbers of the arrows through a slice."""
         return self._look_up(self.places[index])[1]
 
+    def begun_at(self, starts_ns: Sequence[int]) -> "Spans":
+        """The same slices with other beginnings, in the same order."""
+        moved = Spans(self.track, self._look_up)
+        moved.names, moved.ends_ns, moved.depths, moved.places = self.names, self.ends_ns, self.depths, self.places
+        moved.starts_ns = array("q", starts_ns)
+        return moved
+
     def __len__(self) -> int:
         return len(self.names)
 
@@ -129,6 +136,15 @@ class Values:
         return len(self.at_ns)
 
 
+class Gap(msgspec.Struct, frozen=True):
+    """A time of which a trace says nothing, but for the slices that were open before and after it."""
+
+    start_ns: int
+    end_ns: int
+    missing: tuple[str, ...] = ()
+    """Names of the files that are gone; none where no process was there: between two starts of a run."""
+
+
 @dataclass(frozen=True, eq=False)
 class Trace:
     """A whole trace.
@@ -139,6 +155,7 @@ class Trace:
         counters: values by number of their track.
         instants: in the order of the file.
         wall_offset_ns: add it to a time of the trace to get nanoseconds since the epoch.
+        gaps: times of which it says nothing, in order.
         torn_bytes: bytes at the end that are no whole packet: above 0 where the writer was killed while it wrote.
     """
 
@@ -148,6 +165,7 @@ class Trace:
     instants: tuple[Instant, ...]
     wall_offset_ns: int
     torn_bytes: int
+    gaps: tuple[Gap, ...] = ()
 
     @cached_property
     def slices(self) -> tuple[Slice, ...]:

@@ -2,6 +2,14 @@
 
 from collections.abc import Mapping
 
+from graphs.bench.baseline.experiment import BASELINE
+from graphs.bench.engines.experiment import ENGINES_EXPERIMENT
 from graphs.bench.experiment import Experiment
+from graphs.bench.failing import FAILING
+from graphs.bench.grouping.experiment import GROUPING
+from graphs.bench.idle import IDLE
+from graphs.bench.pressure import PRESSURE
+from graphs.bench.stragglers import STRAGGLERS
 
-EXPERIMENTS: Mapping[str, Experiment] = {each.name: each for each in ()}
+_ALL = (BASELINE, STRAGGLERS, GROUPING, ENGINES_EXPERIMENT, PRESSURE, IDLE, FAILING)
+EXPERIMENTS: Mapping[str, Experiment] = {each.name: each for each in _ALL}

@@ -16,6 +16,7 @@ Verdict = Literal["accepted", "refused", "impossible"]
 MAY_CHANGE: Mapping[str, str] = {
     "*.steps": "how long",
     "*.max_concurrency": "how fast",
+    "*.barrier": "how fast",
     "*.rates.*": "how fast",
     "*.pools.*": "how fast",
     "*.delay.*": "how fast",

@@ -5,6 +5,7 @@ hangs, a process that was interrupted twice comes to its end, with status 130.
 """
 
 import asyncio
+import atexit
 import os
 import signal
 import sys
@@ -71,6 +72,14 @@ def interruptible(under_way: Callable[[], Run | None], grace_s: float = 2 * WITH
         for number, handler in before.items():
             loop.remove_signal_handler(number)
             signal.signal(number, handler)
+
+
+def leave() -> None:
+    """What is left of the process is its end: another interrupt makes it end at once, and with the status it was to have."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: os._exit(_STATUS))
+        # The interpreter takes handlers away when it is all but gone, and leaves those alone that ignore.
+        atexit.register(signal.signal, number, signal.SIG_IGN)
 
 
 def _bound_the_rest() -> None:

@@ -42,13 +42,23 @@ def compared(one: Verdict, other: Verdict, settings: tuple[Setting, ...], names:
 
 
 def pairs(one: Verdict, other: Verdict) -> Iterator[tuple[GraphVerdict, GraphVerdict]]:
-    """Executions of the same graph, the first with the first and so on."""
-    left = list(other.graphs)
-    for mine in one.graphs:
+    """Executions of the same graph, the first with the first and so on; of one that was cut into pieces the longest."""
+    left = _longest(other)
+    for mine in _longest(one):
         theirs = next((graph for graph in left if graph.graph == mine.graph), None)
         if theirs is not None:
             left.remove(theirs)
             yield mine, theirs
+
+
+def _longest(verdict: Verdict) -> list[GraphVerdict]:
+    found: list[GraphVerdict] = []
+    for graph in verdict.graphs:
+        if graph.piece == 1:
+            found.append(graph)
+        elif graph.seconds > found[-1].seconds:
+            found[-1] = graph
+    return found
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any], above: str = "") -> Iterator[Setting]:

@@ -15,16 +15,18 @@ _MOST_PARTS, _MOST_SLOW, _MOST_LEGS, _MOST_RUNNERS, _MOST_TOOLS = 6, 12, 12, 3, 
 
 def told(verdict: Verdict) -> str:
     """The whole of it."""
-    outside = verdict.seconds - sum(graph.seconds for graph in verdict.graphs)
+    unseen = sum(each.seconds for each in verdict.unseen)
+    outside = verdict.seconds - unseen - sum(graph.seconds for graph in verdict.graphs)
     lines = [f"{verdict.slices:,} slices over {time_of(verdict.seconds)}"]
     if outside >= _LEAST * verdict.seconds:
         lines[0] += f", {time_of(outside)} of it outside of any graph (loading, compiling)"
+    lines += _unseen(verdict)
     if verdict.left_out:
         lines.append(f"warning: {verdict.left_out:,} events found no room in the trace; what follows lacks them")
     if len(verdict.graphs) > 1:
-        width = max(len(graph.graph) for graph in verdict.graphs)
+        width = max(len(_named(graph)) for graph in verdict.graphs)
         for graph in verdict.graphs:
-            line = f"{graph.graph:<{width}} {time_of(graph.seconds):>8}  {_in_short(graph)}"
+            line = f"{_named(graph):<{width}} {time_of(graph.seconds):>8}  {_in_short(graph)}"
             lines.append(f"  {line}"[:_WIDTH])
     for graph in verdict.graphs:
         lines += ["", *_graph(graph, verdict)]
@@ -37,6 +39,26 @@ def told(verdict: Verdict) -> str:
     return "\n".join(lines)
 
 
+def _unseen(verdict: Verdict) -> Iterator[str]:
+    """Times of which the trace says nothing."""
+    pauses = [each.seconds for each in verdict.unseen if not each.missing]
+    if pauses:
+        yield f"{time_of(sum(pauses))} of it between one start of the run and the next ({len(pauses)})"
+    for each in verdict.unseen:
+        if each.missing:
+            files = f"{each.missing[0]} to {each.missing[-1]}" if len(each.missing) > 1 else each.missing[0]
+            yield from wrapped(
+                f"warning: {time_of(each.seconds)} from {time_of(each.start)} on are not judged, since their files are gone: "
+                f"{files}. The oldest go where a trace outgrows --options.trace-bytes. What lies before and behind is told "
+                "apart."
+            )
+
+
+def _named(graph: GraphVerdict) -> str:
+    """Its name, and which piece of it this is where it was cut."""
+    return graph.graph if graph.pieces == 1 else f"{graph.graph} ({graph.piece} of {graph.pieces})"
+
+
 def _in_short(graph: GraphVerdict) -> str:
     if graph.bound is None:
         return f"{graph.sink} waited {graph.idle:.0%}"
@@ -45,7 +67,7 @@ def _in_short(graph: GraphVerdict) -> str:
 
 def _graph(graph: GraphVerdict, verdict: Verdict) -> Iterator[str]:
     what = "steps" if graph.way else "items"
-    yield f"== {graph.graph}: {graph.steps:,} {what} in {time_of(graph.seconds)}, {time_of(graph.step)} each =="
+    yield f"== {_named(graph)}: {graph.steps:,} {what} in {time_of(graph.seconds)}, {time_of(graph.step)} each =="
     yield from _bound(graph)
     yield ""
     yield f"{graph.sink} waited {graph.idle:.0%} of the time" + (". In the end for:" if graph.idle >= _LEAST else ".")

@@ -1,13 +1,14 @@
-"""Read a decoder from a GGUF file of the llama family: sizes from its metadata, weights dequantised to float32.
+"""Read a decoder from a GGUF file of the llama family: sizes from its metadata, weights dequantised to float32. Write one.
 
 Only the model. The tokenizer and the chat template of the same file are read in ``stages/text``. Needs the ``gguf`` package
-(the extra of that name), imported when a file is read.
+(the extra of that name), imported when a file is read or written.
 
 Layout: GGUF stores a projection as (out, in), we multiply from the right by (in, out). Its q and k rows are permuted for a
 rotary embedding that pairs neighbours (2i, 2i + 1); ours pairs halves (i, i + D/2), so the rows are put back.
 """
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pydantic import ValidationError
 from stages.gguf_file import open_gguf
 from stages.models.config import ModelConfig, RotaryConfig
 from stages.models.layers import rotary_frequencies
+from stages.models.names import is_adapter, named_leaves
 from stages.models.tensors import Layout, Stored, check_tensors, fill
 from stages.models.transformer import Transformer
 
@@ -36,6 +38,11 @@ _BLOCK = {
     "mlp.up.kernel_IO": "ffn_up",
     "mlp.down.kernel_IO": "ffn_down",
 }
+_SAID = {
+    "vocab_size", "width", "num_layers", "num_heads", "num_kv_heads", "head_size", "mlp_width", "context_length",
+    "norm_epsilon", "tie_embeddings",
+}  # fmt: skip
+"""Fields of a model that a file is written with; a model that differs from the defaults in another one is not."""
 _FREQUENCY_FACTORS = "rope_freqs.weight"
 """What the frequencies of the rotary positions are divided by [D/2]: all that a file says of llama3's scaling."""
 
@@ -87,6 +94,56 @@ def load_gguf(path: str | Path) -> Transformer:
     model = describe_gguf(path)
     fill_from_gguf(model, path)
     return model
+
+
+def write_gguf(model: Transformer, path: str | Path, tokens: Sequence[str], stop_id: int) -> None:
+    """Write a decoder in float32, with the texts of its tokens: what other engines need to run it on token ids.
+
+    Not its tokenizer: how text is cut into tokens is not in the file, so nobody may ask for that.
+
+    Args:
+        model: of the llama line, with no part that such a file cannot say.
+        path: of the file.
+        tokens: text of each id. One of several characters is a mark, which text cannot spell.
+        stop_id: id after which a reply ends.
+
+    Raises:
+        ImportError: the ``gguf`` package is not installed.
+        ValueError: the model is of another line, or has another number of tokens.
+    """
+    config, leaves = model.config, named_leaves(nnx.state(model, nnx.Param))
+    plain = ModelConfig(**config.model_dump(include=_SAID), rotary=RotaryConfig(base=config.rotary.base))
+    if plain != config or len(tokens) != config.vocab_size or any(map(is_adapter, leaves)):
+        raise ValueError(
+            f"expected a model of the llama line with {len(tokens)} tokens, in float32, without adapters; got {config!r}, in "
+            "write_gguf; write other models as a Hugging Face folder"
+        )
+    try:
+        from gguf import GGUFWriter, LlamaFileType, TokenType
+    except ImportError as error:
+        raise ImportError(f"expected the gguf package to write {path}, got none; install headrace[gguf]") from error
+    writer = GGUFWriter(path, "llama")
+    for add, value in (
+        (writer.add_vocab_size, config.vocab_size), (writer.add_context_length, config.context_length),
+        (writer.add_embedding_length, config.width), (writer.add_block_count, config.num_layers),
+        (writer.add_feed_forward_length, config.mlp_width), (writer.add_head_count, config.num_heads),
+        (writer.add_head_count_kv, config.num_kv_heads), (writer.add_rope_dimension_count, config.head_size),
+        (writer.add_key_length, config.head_size), (writer.add_value_length, config.head_size),
+        (writer.add_layer_norm_rms_eps, config.norm_epsilon), (writer.add_rope_freq_base, config.rotary.base),
+        (writer.add_file_type, LlamaFileType.ALL_F32), (writer.add_tokenizer_model, "llama"),
+        (writer.add_token_list, list(tokens)), (writer.add_token_scores, [0.0] * len(tokens)),
+        (writer.add_token_types, [TokenType.CONTROL if len(token) > 1 else TokenType.NORMAL for token in tokens]),
+        (writer.add_eos_token_id, stop_id), (writer.add_unk_token_id, 0), (writer.add_add_bos_token, False),
+    ):  # fmt: skip
+        add(value)
+    layout = _layout(config)
+    for name, leaf in leaves.items():
+        for tensor, value in layout(name).write(np.asarray(leaf)):
+            writer.add_tensor(tensor, value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 def _layout(config: ModelConfig) -> Layout:

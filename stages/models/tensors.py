@@ -39,14 +39,18 @@ class Stored:
         return parts[0] if len(parts) == 1 else np.stack(parts)
 
     def write(self, value: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-        """The tensors of the file, from the parameter. Files with paired heads are only read."""
+        """The tensors of the file, from the parameter."""
         for name, part in zip(self.names, [value] if len(self.names) == 1 else value, strict=True):
-            yield name, np.ascontiguousarray(part.swapaxes(-1, -2) if self.turned else part)
+            yield name, np.ascontiguousarray(self._theirs(part))
 
     def _ours(self, tensor: np.ndarray) -> np.ndarray:
         if self.paired_heads is not None:
             tensor = halved(tensor, self.paired_heads)
         return tensor.swapaxes(-1, -2) if self.turned else tensor
+
+    def _theirs(self, part: np.ndarray) -> np.ndarray:
+        tensor = part.swapaxes(-1, -2) if self.turned else part
+        return tensor if self.paired_heads is None else paired(tensor, self.paired_heads)
 
 
 Layout = Callable[[str], Stored]
@@ -56,6 +60,12 @@ Layout = Callable[[str], Stored]
 def halved(rows: np.ndarray, num_heads: int) -> np.ndarray:
     """Put the rows [N * D, I] of a projection, or its bias [N * D], from neighbouring pairs into halves."""
     split_N2DI = rows.reshape(num_heads, -1, 2, *rows.shape[1:])
+    return split_N2DI.swapaxes(1, 2).reshape(rows.shape)
+
+
+def paired(rows: np.ndarray, num_heads: int) -> np.ndarray:
+    """Put rows, or a bias, from halves into neighbouring pairs: ``halved`` the other way round."""
+    split_N2DI = rows.reshape(num_heads, 2, -1, *rows.shape[1:])
     return split_N2DI.swapaxes(1, 2).reshape(rows.shape)
 
 

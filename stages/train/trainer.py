@@ -2,8 +2,8 @@
 
 A step with one update streams: the gradient of a micro-batch is taken as soon as its rows are there, while other groups of the
 same step are still being made. One with several passes, several minibatches, or advantages whitened over the step is held until
-its last group is there. The engine calls ``add`` for each group and then ``finish``, both on a thread of their own, so blocking
-is right here.
+its last group is there, and so is every step of a trainer told to hold. The engine calls ``add`` for each group and then
+``finish``, both on a thread of their own, so blocking is right here.
 
 This file only drives: arrays and programs are in ``learner.py``, the maths in ``step.py``, the bookkeeping in ``metrics.py``,
 what an update is made from in ``minibatches.py``, what becomes of a bad one in ``bad_steps.py``.
@@ -91,6 +91,8 @@ class Trainer:
         whiten: make the advantages of a step have mean 0 and deviation 1 over its tokens, see ``whitening.py``.
         follow: how the reference that is published with the weights follows them; ``None`` publishes none.
         samples: chooses episodes to be looked at, and is told what there is to know of them; ``None`` for none.
+        hold: whether a step that could stream is held until its last group is there all the same, as behind a barrier over
+            the whole batch. The numbers are those of a step that streams, to the bit.
         clock: seconds, for the times of a step.
 
     Attributes:
@@ -111,6 +113,7 @@ class Trainer:
         whiten: bool = False,
         follow: FollowConfig | None = None,
         samples: Samples | None = None,
+        hold: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._model = model
@@ -123,7 +126,7 @@ class Trainer:
         self._samples = samples or Samples()
         self._clock = clock
         self._schedule = learning_rate(config)
-        self._held = config.max_updates > 1 or whiten
+        self._held = config.max_updates > 1 or whiten or hold
         self._step = self._num_skipped = 0
         self._state = TrainerState()
         self._profile: Profile | None = None

@@ -12,13 +12,13 @@ import statistics
 import time
 from collections.abc import Sequence
 
-from event_model import Model
 from lines.engine import graph_of
 from lines.shapes import KINDS, shapes, times
-from lines.spec import Line, Times
 
 from flow import Run, Summary
 from flow.testing import run_virtual
+from graphs.bench.model.event_model import Model
+from graphs.bench.model.spec import Drawn, Line
 
 STEPS, SEEDS = 150, 5
 REAL_STEPS, REAL_SECONDS = 30, 2.5
@@ -26,7 +26,7 @@ BUSY = 0.02
 """Shares of time below this are not worth a word."""
 
 
-async def run_once(line: Line, drawn: Times) -> tuple[float, float, Summary]:
+async def run_once(line: Line, drawn: Drawn) -> tuple[float, float, Summary]:
     """Seconds from the start to the last step, and from there to the end of the run."""
     graph, trainer = graph_of(line, drawn)
     clock = asyncio.get_running_loop().time
@@ -35,7 +35,7 @@ async def run_once(line: Line, drawn: Times) -> tuple[float, float, Summary]:
     return trainer.done[-1] - began, clock() - trainer.done[-1], summary
 
 
-def virtual(line: Line, drawn: Times) -> tuple[float, float, Summary]:
+def virtual(line: Line, drawn: Drawn) -> tuple[float, float, Summary]:
     """The ratio of one run in virtual time, and what came after the last step as a share of the time before."""
     took, after, summary = run_virtual(run_once(line, drawn), seed=drawn.seed)
     return Model(line, drawn).run().seconds / took, after / took, summary

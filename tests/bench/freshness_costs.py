@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from event_model import Model
 from lines.engine import Trainer, graph_of
 from lines.shapes import KINDS
-from lines.spec import Line, Times, Work
 
 from flow import Run
 from flow.testing import run_virtual
+from graphs.bench.model.event_model import Model
+from graphs.bench.model.spec import Drawn, Line, Work
 
 STEPS, SEEDS = 100, 3
 MEANS = {"play": 1.0, "add": 0.05, "finish": 0.4, "load": 0.1}
@@ -59,7 +59,7 @@ class Cost:
     given_up: float
 
 
-def engine(line: Line, times: Times) -> Cost:
+def engine(line: Line, times: Drawn) -> Cost:
     """Run the engine."""
     (graph, trainer), arrivals = graph_of(line, times), Arrivals()
     summary = run_virtual(Run(graph.build(), watchers=(arrivals,), stall_s=None).finish(), seed=times.seed)
@@ -69,7 +69,7 @@ def engine(line: Line, times: Times) -> Cost:
     return Cost(STEPS / seconds, stragglers(trainer, arrivals.at) / seconds, statistics.mean(trainer.lags), slow, stale / STEPS)
 
 
-def model(line: Line, times: Times) -> Cost:
+def model(line: Line, times: Drawn) -> Cost:
     """Run the event model."""
     outcome = Model(line, times).run()
     slow, seconds = slow_share(line, times, outcome.trained), outcome.seconds
@@ -86,7 +86,7 @@ def stragglers(trainer: Trainer, ready_at: dict[int, float]) -> float:
     return waited
 
 
-def slow_share(line: Line, times: Times, trained: Sequence[tuple[int, ...]]) -> float:
+def slow_share(line: Line, times: Drawn, trained: Sequence[tuple[int, ...]]) -> float:
     """Share of the trained groups whose slowest member takes longer than that of the median group."""
     numbers = [path[0] for path in trained]
     takes = {n: max(times.seconds("play", (n, m)) for m in range(line.size)) for n in range(max(numbers) + 1)}
@@ -109,7 +109,7 @@ def choices() -> list[tuple[str, Line, bool]]:
 def measure(line: Line, offered: bool, kind: str) -> Cost:
     """Mean over the seeds."""
     run = engine if offered else model
-    costs = [run(line, Times(kind, MEANS, 0.0, seed)) for seed in range(SEEDS)]  # type: ignore[arg-type]
+    costs = [run(line, Drawn(kind, MEANS, 0.0, seed)) for seed in range(SEEDS)]  # type: ignore[arg-type]
     return Cost(*(statistics.mean(getattr(cost, key) for cost in costs) for key in Cost.__dataclass_fields__))
 
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from flow import Context, Drop, Graph, Run
+from flow import Context, Drop, Failed, Graph, Retry, Run
 from flow.testing import Collected, run_virtual, simulate
 
 
@@ -41,6 +41,30 @@ def test_workers_behind_the_first_wait_for_what_it_waits_for(bound):
     shares = simulate(graph).summary.nodes["work"].shares
     assert shares["pool"] > 0.7
     assert sum(shares.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "then", "retried", "lost", "dropped"),
+    [
+        (1, "drop", 2, {}, {}),
+        (9, "shrink", 2, {"slow": 2}, {}),
+        (9, "drop", 2, {"slow": 2, "group dropped": 2}, {"member failed: slow": 2}),
+    ],
+)
+def test_a_barrier_counts_members_issued_again_and_loses_only_those_given_up(attempts, then, retried, lost, dropped):
+    """Of two groups of two, each with a member whose first attempts fail."""
+
+    def work(value: int, context: Context) -> int | Failed[int]:
+        return Failed(value, "slow") if context.member == 1 and context.retry < attempts else value
+
+    graph = Graph("line")
+    numbers = graph.source("numbers", range(2))
+    members = graph.repeat("members", numbers, n=2)
+    worked = graph.stage("work", work)
+    groups = graph.group("groups", worked, missing=Retry(1, then=then))
+    _ = numbers >> members >> worked >> groups >> graph.sink("end", Collected())
+    barrier = simulate(graph).summary.nodes["groups"]
+    assert (barrier.retried, barrier.lost, barrier.dropped) == (retried, lost, dropped)
 
 
 def test_a_failure_says_where_its_stage_was_declared():

@@ -1,6 +1,6 @@
 """The demonstration at its real size: it learns from true rewards, and from nothing else.
 
-One warm start serves all. ``make test`` compares a quarter of the run under each condition; ``make soak`` takes all of it.
+One warm start serves all. ``make test`` compares a short run under each condition; ``make soak`` takes all of it.
 """
 
 import asyncio
@@ -61,13 +61,13 @@ async def gain(config: CalculatorConfig, warm: Any) -> tuple[float, float]:
     return scores["before"], scores["after"]
 
 
-def test_a_quarter_of_the_run_learns_from_true_rewards(warm: Any) -> None:
+def test_a_short_run_learns_from_true_rewards(warm: Any) -> None:
     before, after = asyncio.run(gain(settings(steps=10), warm))
     assert before <= 0.45
     assert after >= before + 0.15
 
 
-def test_a_quarter_of_the_run_gains_nothing_from_shuffled_rewards(warm: Any) -> None:
+def test_a_short_run_gains_nothing_from_shuffled_rewards(warm: Any) -> None:
     before, after = asyncio.run(gain(settings(steps=10, rewards="shuffled"), warm))
     assert after - before < 0.05
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flow import Collect, Context, Drop, Freshness, Graph, Items, Retry, Shrink
-
-from .spec import Line, Times, Work
+from graphs.bench.model.spec import Line, Times, Work
 
 MISSING: dict[str, Any] = {"drop": "drop", "shrink": Shrink(2), "retry": Retry(1, then="drop")}
 PATIENT = Drop(most=10**6, of=10**6)

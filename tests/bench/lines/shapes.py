@@ -1,6 +1,6 @@
 """The lines that the engine is held to, and the mean times of their stages."""
 
-from .spec import Line, Times, Work
+from graphs.bench.model.spec import Drawn, Line, Work
 
 MEANS = {"fetch": 0.5, "play": 1.0, "judge": 0.5, "score": 0.25, "add": 0.1, "finish": 0.5, "load": 0.2}
 """Seconds."""
@@ -27,7 +27,7 @@ def shapes(steps: int) -> tuple[Line, ...]:
     )  # fmt: skip
 
 
-def times(kind: str, seed: int, scale: float = 1.0, oversleep_s: float = 0.0) -> Times:
+def times(kind: str, seed: int, scale: float = 1.0, oversleep_s: float = 0.0) -> Drawn:
     """Draws of one kind, ``scale`` times as long as the means say."""
     means = {name: mean * scale for name, mean in MEANS.items()}
-    return Times(kind, means, FAILING, seed, oversleep_s)  # type: ignore[arg-type]
+    return Drawn(kind, means, FAILING, seed, oversleep_s)  # type: ignore[arg-type]

@@ -34,6 +34,23 @@ def test_what_is_on_one_track_in_each_file_is_on_one_track_in_the_order_of_time(
     assert [instant.at_ns - work.start_ns for instant, work in zip(trace.instants, trace.slices, strict=True)] == [1, 1, 1]
 
 
+def test_between_two_starts_is_a_gap_in_which_no_file_is_missing(tmp_path):
+    for attempt in (0, 1, 2):
+        write(tmp_path, attempt, attempt * 10**12)
+    trace = read_trace(tmp_path)
+    ends = [each.end_ns for each in trace.slices]
+    assert [(gap.start_ns, gap.missing) for gap in trace.gaps] == [(end, ()) for end in ends[:2]]
+    assert all(gap.end_ns <= later.start_ns for gap, later in zip(trace.gaps, trace.slices[1:], strict=True))
+
+
+def test_a_start_of_which_no_file_is_left_is_missing(tmp_path):
+    for attempt in (0, 1, 2):
+        write(tmp_path, attempt, attempt * 10**12)
+    trace_file(tmp_path, 1).unlink()
+    (gap,) = read_trace(tmp_path).gaps
+    assert gap.missing == ("run.1.pftrace",)
+
+
 def test_arrows_of_one_start_do_not_lead_into_another(tmp_path):
     write(tmp_path, 0, 0)
     write(tmp_path, 1, 0)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[3]
 
 ENDLESS = """
 import asyncio
@@ -219,6 +220,38 @@ def test_two_interrupts_while_an_engine_generates_leave_no_child_behind(tmp_path
     while any(map(running, pids)) and time.monotonic() < until:
         time.sleep(0.02)
     assert [pid for pid in pids if running(pid)] == []
+
+
+ENDING = """
+import os, signal, sys, threading, time
+from graphs import cli
+
+def asked_again():
+    sys.stderr.write("ending\\n")
+    sys.stderr.flush()
+    threading.Event().wait(20)
+
+def suspended(arguments=None):
+    threading.Thread(target=asked_again).start()
+    raise SystemExit(130)
+
+cli.main = suspended
+cli.process()
+"""
+
+
+def test_an_interrupt_of_a_process_that_is_about_to_end_ends_it_with_the_status_that_it_was_to_have(tmp_path: Path) -> None:
+    """S26: a thread of somebody else's holds the interpreter, which no handler of a loop's hears any more."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", ENDING], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    STARTED.append(process)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ending\n"
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=10)
+    assert (process.returncode, output) == (130, "")
 
 
 def running(pid: int) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from flax import nnx
 
 from stages.models.config import ModelConfig, RotaryConfig
-from stages.models.gguf import describe_gguf, load_gguf
+from stages.models.gguf import describe_gguf, load_gguf, write_gguf
 from stages.models.layers import rotary_frequencies
 from stages.models.transformer import Transformer
 from stages.policy import SampleRequest
@@ -89,6 +89,27 @@ def test_file_gives_back_the_model_it_was_written_from(model, tmp_path):
     assert read.config.model_copy(update={"norm_epsilon": CONFIG.norm_epsilon}) == CONFIG
     for got, expected in zip(*(jax.tree.leaves(nnx.split(one, nnx.Param)[1]) for one in (read, model)), strict=True):
         np.testing.assert_array_equal(got, expected)
+
+
+def test_a_model_that_was_written_is_read_back_to_the_bit_with_its_tokens(model, tmp_path):
+    """The tensors are those of the independent writer above, pairs of rotary rows included."""
+    path = tmp_path / "written.gguf"
+    write_gguf(model, path, [str(one % 10) for one in range(CONFIG.vocab_size)], stop_id=3)
+    read = load_gguf(path)
+    assert read.config.model_copy(update={"norm_epsilon": CONFIG.norm_epsilon}) == CONFIG
+    for got, expected in zip(*(jax.tree.leaves(nnx.split(one, nnx.Param)[1]) for one in (read, model)), strict=True):
+        np.testing.assert_array_equal(got, expected)
+    found = {tensor.name: np.asarray(tensor.data) for tensor in gguf.GGUFReader(path).tensors}
+    for name, value in tensors_of(model).items():
+        np.testing.assert_array_equal(found[name], value)
+
+
+def test_a_model_that_a_file_cannot_say_is_not_written(model, tmp_path):
+    odd = nnx.eval_shape(lambda: Transformer(CONFIG.model_copy(update={"head_norms": True}), nnx.Rngs(0)))
+    for refused, tokens in ((odd, CONFIG.vocab_size), (model, CONFIG.vocab_size - 1)):
+        with pytest.raises(ValueError, match="expected a model of the llama line"):
+            write_gguf(refused, tmp_path / "odd.gguf", ["a"] * tokens, stop_id=0)
+    assert not (tmp_path / "odd.gguf").exists()
 
 
 def test_all_faults_of_a_file_are_named_in_one_error(model, tmp_path):

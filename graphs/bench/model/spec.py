@@ -1,15 +1,31 @@
-"""Lines of stages as plain values, and the times drawn for them: what the event model and the engine are both given."""
+"""Lines of stages as plain values, and how long their work takes: what the event model is given, and what is held to it."""
 
 import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
+
+
+class Times(Protocol):
+    """How long everything takes and what fails, as a function of who does what.
+
+    Nodes are called by their names; the sink's times are ``add`` by item, ``finish`` by (step,) from 0, and those of its cell
+    ``load`` by (version,) from 1.
+    """
+
+    def seconds(self, node: str, path: tuple[int, ...], retry: int = 0) -> float:
+        """Service time of one attempt."""
+        ...
+
+    def fails(self, node: str, path: tuple[int, ...], retry: int = 0) -> bool:
+        """Whether that attempt fails."""
+        ...
 
 
 @dataclass(frozen=True)
-class Times:
-    """How long everything takes and what fails, as a function of who does what, so that two runs draw the same.
+class Drawn:
+    """``Times`` that are drawn, so that two who ask draw the same.
 
     Attributes:
         kind: constant, exponential, or Pareto with shape 1.5, cut at 20 times its mean so that no single draw decides a run.
@@ -26,7 +42,7 @@ class Times:
     oversleep_s: float = 0.0
 
     def seconds(self, node: str, path: tuple[int, ...], retry: int = 0) -> float:
-        """Service time of one attempt."""
+        """See ``Times``."""
         mean = self.means.get(node, 0.0)
         if not mean:
             return 0.0
@@ -42,7 +58,7 @@ class Times:
         return min(20.0, (1.0 - chance) ** (-1 / 1.5) / 3.0)
 
     def fails(self, node: str, path: tuple[int, ...], retry: int = 0) -> bool:
-        """Whether that attempt fails."""
+        """See ``Times``."""
         return self.failing > 0 and random.Random(f"{self.seed} fails {node} {path} {retry}").random() < self.failing
 
 
@@ -69,12 +85,14 @@ class Line:
         batch: items (groups, where there are groups) a step.
         steps: steps after which the run is over. The source never ends.
         size: members of a group; 0: no groups.
-        missing: what becomes of a group with a failed member; ``retry`` is once, then drop; ``shrink`` needs two.
+        missing: what becomes of a group with a failed member; ``retry`` issues it again, then drops; ``shrink`` needs two.
+        retries: how often a member is issued again.
         pools: units by name.
         max_lag: ``None``: no feedback and no tickets.
         late: as in ``flow.Freshness``.
         order: with ``max_lag=0``: whether a step takes its groups in the order of birth, as the engine does, or of arrival.
         depth: versions' worth of tickets beyond the first; ``None``: ``max_lag``. As in ``flow.Freshness``.
+        capacities: of the edges before ``repeat``, ``barrier`` and ``sink`` that are not as the engine makes them by itself.
     """
 
     name: str
@@ -85,11 +103,13 @@ class Line:
     after: tuple[Work, ...] = ()
     size: int = 0
     missing: Literal["drop", "shrink", "retry"] = "drop"
+    retries: int = 1
     pools: Mapping[str, int] = field(default_factory=dict)
     max_lag: int | None = None
     late: Literal["wait", "drop"] = "wait"
     order: Literal["birth", "arrival"] = "birth"
     depth: int | None = None
+    capacities: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def tickets(self) -> int:
@@ -101,6 +121,9 @@ class Line:
         """Kinds and stages in order, without the source."""
         line = [("work", stage) for stage in self.before]
         if self.size:
-            line += [("repeat", Work("repeat", 1, 2)), *(("work", stage) for stage in self.members)]
-            line += [("barrier", Work("barrier", 1, 2)), *(("work", stage) for stage in self.after)]
-        return [*line, ("sink", Work("sink", 1, 2 if self.max_lag is None else self.tickets))]
+            line += [("repeat", self._passing("repeat", 2)), *(("work", stage) for stage in self.members)]
+            line += [("barrier", self._passing("barrier", 2)), *(("work", stage) for stage in self.after)]
+        return [*line, ("sink", self._passing("sink", 2 if self.max_lag is None else self.tickets))]
+
+    def _passing(self, kind: str, capacity: int) -> Work:
+        return Work(kind, 1, self.capacities.get(kind, capacity))

@@ -2,17 +2,17 @@
 
 source -> stages -> repeat -> stages -> barrier -> stages -> collecting sink -> cell. One heap of events; after each event every
 transition that is possible is made: finished work moves on where there is room, then work starts, the most downstream first.
-Nothing here waits, wakes or awaits, which is where an engine goes wrong. Run alone it checks itself against results by hand.
+Nothing here waits, wakes or awaits, which is where an engine goes wrong. Its own cost is nothing: what a run takes longer than
+the model with the same times is what the engine adds between the stages.
 """
 
 import heapq
 import itertools
-import json
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lines.spec import Line, Times, Work
+from graphs.bench.model.spec import Line, Times, Work
 
 
 @dataclass(eq=False)
@@ -71,7 +71,7 @@ class Model:
 
     Args:
         line: what is run.
-        times: draws; the sink's are ``add`` by item, ``finish`` and ``load`` by step.
+        times: how long everything takes.
     """
 
     def __init__(self, line: Line, times: Times) -> None:
@@ -148,12 +148,12 @@ class Model:
                 return False
             self._work(node, queue.pop(0))
         elif kind == "repeat":
-            if not self.tickets:
+            if not self.tickets or self._all_open:
                 return False
             self._open(node, queue.pop(0))
         elif kind == "barrier":
-            if self.parked[node + 1]:
-                return False  # a whole group waits for room, and what is held is bounded
+            if len(self.parked[node + 1]) >= self.nodes[node + 1].capacity:
+                return False  # whole groups wait for room, and as many are held as the edge would hold
             self._gather(node, queue.pop(0))
         else:
             chosen = self._choose(queue)
@@ -162,6 +162,12 @@ class Model:
             queue.remove(chosen)
             self._train(chosen)
         return True
+
+    @property
+    def _all_open(self) -> bool:
+        """Whether every group that the run still needs is open, so that no other is wanted."""
+        known = self.line.max_lag is not None
+        return known and len(self.result.trained) + len(self.groups) >= self.line.steps * self.line.batch
 
     def _work(self, node: int, item: Item) -> None:
         stage, attempt = self.nodes[node], Attempt(node, item)
@@ -192,8 +198,8 @@ class Model:
         group = item.group
         if group is None:
             self.result.dropped["failed"] += 1
-        elif item.member and self.line.missing == "retry" and item.retry == 0:
-            item.retry = 1
+        elif item.member and self.line.missing == "retry" and item.retry < self.line.retries:
+            item.retry += 1
             self.queues[self.kinds.index("repeat") + 1].insert(0, item)
         elif item.member and self.line.missing == "shrink":
             group.lost += 1
@@ -302,25 +308,3 @@ class Model:
             self.tickets += self.unreturned.pop(step)
         if self.step > version:
             self._load()
-
-
-def main() -> None:
-    """Lines of which the answer is known: a bottleneck, a shared pool, groups in lock step, and one version ahead."""
-    line = Line("bottleneck", 10, 10, (Work("a", 2, 4), Work("b", 1, 2)))
-    pool = Line("pool", 10, 10, (Work("a", 9, 9, {"p": 1}), Work("b", 9, 9, {"p": 1})), pools={"p": 2})
-    loop = Line("lock step", 4, 10, members=(Work("a", 8, 8, reads=True),), size=2, max_lag=0)
-    ahead = Line("one ahead", 4, 10, members=(Work("a", 8, 8, reads=True),), size=2, max_lag=1)
-    known = {
-        "bottleneck": (line, {"a": 1.0, "b": 2.0}, 1.0 + 100 * 2.0),
-        # 100 items that need two seconds of one of two units each; the pipe is as full at the end as room allows.
-        "pool": (pool, {"a": 1.0, "b": 1.0}, 100 * 2.0 / 2),
-        "lock step": (loop, {"a": 1.0, "finish": 3.0, "load": 2.0}, 10 * (1.0 + 3.0 + 2.0) - 2.0),
-        # Two batches in flight: the sink is the bottleneck after the first, and loads hide behind steps.
-        "one ahead": (ahead, {"a": 1.0, "finish": 3.0, "load": 1.0}, 1.0 + 10 * 3.0),
-    }
-    ratios = {name: Model(graph, Times("constant", means)).run().seconds / s for name, (graph, means, s) in known.items()}
-    print(json.dumps({"bench": "event_model", "ratios": ratios, "targets": dict.fromkeys(ratios, 1.0), "detail": {}}))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,102 @@
+"""A trainer whose steps are looked at: what each was given, and what it said of it. Changes nothing of what is trained."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from flow import Context, Freshness, Graph
+from stages.records import Batch, Weights
+from stages.train.gated import Gated, GatedState
+from stages.train.metrics import StepRow
+
+
+@dataclass(frozen=True)
+class SeenStep:
+    """A step that was trained.
+
+    Attributes:
+        number: from 1, those before a resume included.
+        batches: what it was given, in the order in which it came.
+        lags: versions between dispatch and training of each; ``None`` where it carried none.
+        row: what the trainer reported.
+        digest: of all bits of the parameters after it.
+        weights: that it published.
+    """
+
+    number: int
+    batches: tuple[Batch, ...]
+    lags: tuple[int | None, ...]
+    row: StepRow
+    digest: str
+    weights: Weights
+
+
+class Witnessed:
+    """A ``Gated`` trainer, and somebody who sees its steps.
+
+    Args:
+        trainer: trains; opened and closed with this.
+        see: called with each step that is trained, on the trainer's thread, after the parameters changed and before they are
+            published. A step that a kill undid is seen again.
+    """
+
+    def __init__(self, trainer: Gated, see: Callable[[SeenStep], None]) -> None:
+        self._trainer, self._see = trainer, see
+        self._given: list[tuple[Batch, int | None]] = []
+
+    async def __aenter__(self) -> Self:
+        await self._trainer.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._trainer.__aexit__(kind, error, trace)
+
+    def advice(self, freshness: Freshness | None) -> Iterable[str]:
+        """See ``Trainer.advice``."""
+        return self._trainer.advice(freshness)
+
+    def add(self, batch: Batch, context: Context) -> None:
+        """See ``Trainer.add``."""
+        self._given.append((batch, context.lag))
+        self._trainer.add(batch, context)
+
+    def finish(self, context: Context) -> Weights:
+        """See ``Gated.finish``."""
+        given, self._given = self._given, []
+        weights = self._trainer.finish(context)
+        assert self._trainer.last_row is not None
+        batches, lags = tuple(batch for batch, _ in given), tuple(lag for _, lag in given)
+        self._see(SeenStep(self._trainer.step, batches, lags, self._trainer.last_row, self._trainer.digest(), weights))
+        return weights
+
+    def state(self) -> GatedState:
+        """See ``Gated.state``."""
+        return self._trainer.state()
+
+    def restore(self, state: GatedState) -> None:
+        """See ``Gated.restore``."""
+        self._trainer.restore(state)
+
+    def save(self, folder: Path) -> Callable[[], None]:
+        """See ``Gated.save``."""
+        return self._trainer.save(folder)
+
+    def load(self, folder: Path) -> None:
+        """See ``Gated.load``."""
+        self._trainer.load(folder)
+
+
+def witnessed(graph: Graph, see: Callable[[SeenStep], None]) -> Graph:
+    """A graph of training whose steps are seen; see ``Witnessed``."""
+    trainer: Any = graph.spec().nodes["trainer"].stage
+    return graph.replace("trainer", Witnessed(trainer, see))
+
+
+def targets_of(step: SeenStep) -> list[str]:
+    """Names of what a step trains: of each group the segments with a gradient, in order, or that it has none."""
+    names = [[segment.name for segment in batch.segments] or [f"group {batch.birth}: silent"] for batch in step.batches]
+    return [name for of_group in names for name in of_group]
