@@ -24,7 +24,7 @@ from graphs.bench.experiment import Experiment, Tell
 from graphs.bench.kept import as_line, file_of, read_folder, read_kept, write_kept
 from graphs.bench.measured import measured
 from graphs.bench.page import write_page
-from graphs.bench.shown import MARKS
+from graphs.bench.shown import MARKS, sentence
 from graphs.bench.suite import EXPERIMENTS
 from graphs.bench.text import text
 from graphs.bench.web import write_web
@@ -78,7 +78,7 @@ def listed() -> str:
     lines = ["experiments, in the order of headrace bench all:", ""]
     for name, experiment in EXPERIMENTS.items():
         apart = ", measured only when asked for by name" if experiment.long else ""
-        lines += [f"  {name:<12} {experiment.title}", f"  {'':<12} {_took(name)}{apart}"]
+        lines += [f"  {name:<12} {sentence(experiment.title)}", f"  {'':<12} {_took(name)}{apart}"]
     return "\n".join([*lines, "", "headrace bench NAME measures one; headrace bench NAME --help lists its settings"])
 
 

@@ -56,7 +56,7 @@ def test_without_a_name_experiments_are_listed_with_what_is_known_of_them(
     assert status_of() == 0
     lines = capsys.readouterr().out.splitlines()
     at = next(at for at, line in enumerate(lines) if line.startswith("  words "))
-    assert "words: words through a graph" in lines[at]
+    assert "Words: words through a graph" in lines[at]
     assert re.search(r"took \d+\.\d s here$", lines[at + 1])
     study = next(at for at, line in enumerate(lines) if line.startswith("  study "))
     assert lines[study + 1].strip() == "not measured here yet, measured only when asked for by name"
