@@ -12,7 +12,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -86,18 +85,6 @@ def fail(config: WordsConfig, tell: Tell) -> Findings:
     raise RuntimeError("the tool is gone")
 
 
-def wait(config: WordsConfig, tell: Tell) -> Findings:
-    """Until somebody ends it; the file ``mark`` says what became of it."""
-    mark = Path("mark")
-    try:
-        mark.write_text(f"begun {os.getpid()}")
-        while True:
-            signal.pause()
-    except KeyboardInterrupt:
-        mark.write_text(f"interrupted {os.getpid()}")
-        raise
-
-
 def named(name: str, run: Callable[[WordsConfig, Tell], Findings] = measure, *, long: bool = False) -> Experiment:
     question = "Do words come out loud? Each goes through a real graph, and what comes out is counted."
     return Experiment(name, f"{name}: words through a graph", question, WordsConfig, WordsConfig(words=8), run, long)
@@ -107,7 +94,6 @@ EXPERIMENTS = {
     "words": named("words"),
     "dying": named("dying", die),
     "failing": named("failing", fail),
-    "waiting": named("waiting", wait),
     "study": named("study", long=True),
 }
 

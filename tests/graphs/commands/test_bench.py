@@ -115,7 +115,7 @@ def test_an_experiment_that_fails_tells_its_error_and_keeps_nothing(here: Path, 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["wrods"], "expected one of words, dying, failing, waiting, study, all, page, compare, got 'wrods', in bench; did you "
+        (["wrods"], "expected one of words, dying, failing, study, all, page, compare, got 'wrods', in bench; did you "
                     "mean 'words'?"),
         (["pgae", "a", "b"], "did you mean 'page'?"),
         (["xyzzy"], "headrace bench lists them"),
@@ -207,20 +207,40 @@ def test_all_are_measured_whatever_comes_of_one(tmp_path: Path, words: Kept) -> 
     assert read_kept(tmp_path / "kept" / "words.json").command == "headrace bench words --short"
 
 
+WAITING = """
+import os, signal
+from pathlib import Path
+try:
+    Path("mark").write_text(f"begun {os.getpid()}")
+    signal.pause()
+except KeyboardInterrupt:
+    Path("mark").write_text(f"interrupted {os.getpid()}")
+"""
+ALL = f"""
+import sys
+from pathlib import Path
+from graphs.commands import bench_all
+bench_all.here = lambda: (sys.executable, "-c", {WAITING!r})
+bench_all.measure_all(["waiting"], Path("kept"), [], print)
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("paths")
-def test_whoever_ends_all_ends_the_one_that_is_measured(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_whoever_ends_all_ends_the_one_that_is_measured(number: int, tmp_path: Path) -> None:
+    """In a process that waits until it is interrupted; headrace would do it the same way, and takes long to start."""
     mark = tmp_path / "mark"
-    with subprocess.Popen(command("waiting", "all"), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen([sys.executable, "-c", ALL], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         deadline = time.monotonic() + 60
         while not (mark.exists() and mark.read_text()):
             assert time.monotonic() < deadline
             assert process.poll() is None
             time.sleep(0.05)
         begun, child = mark.read_text().split()
-        process.send_signal(signal.SIGTERM)  # an interrupt goes the same way
+        process.send_signal(number)
         process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == -signal.SIGINT, "taken as an interrupt, which the command line gives status 130"
     assert (begun, mark.read_text()) == ("begun", f"interrupted {child}")
     with pytest.raises(ProcessLookupError):
         os.kill(int(child), 0)
