@@ -41,8 +41,9 @@ format: $(READY) ## bring all files into the house format
 examples: $(READY) ## run every example
 	@set -e; for file in examples/*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
 
-bench: $(READY) ## run every benchmark; the last line of each is its result as JSON
+bench: $(READY) ## run every benchmark script, whose last line is its result as JSON, then the experiments of headrace bench
 	@set -e; for file in tests/bench/*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+	$(BIN)/headrace bench all
 
 bench-peers: $(READY) $(MODEL) ## measure decoding and training against others (installs and builds them once, 4 GB)
 	$(BIN)/python tests/bench/peers/install.py $(MODEL)

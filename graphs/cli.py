@@ -69,10 +69,11 @@ USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a t
   headrace view RUN [--port N]                      serve that page on this machine, fresh while the run goes on; RUN may be
                                                     the folder that all runs lie in
   headrace trace RUN [--compare OTHER] [--json]     say what limited a run, from its trace, and what to try next
-  headrace bench [NAME|all] [--section.field value ...] [--short] [--out FOLDER] [--json]
-                                                    measure, on real work, and say what came out; without NAME list what
-                                                    there is
   headrace revoke RUN NAME                          take a credential back from a run's tools, at once
+  headrace bench [NAME | all] [--section.field value ...] [--short] [--out FOLDER] [--json]
+                                                    measure headrace here; without NAME, list the experiments there are;
+                                                    bench page FOLDER DOC writes what they found as a .md or .html file,
+                                                    bench compare FOLDER OTHER tells what came out otherwise
   headrace doctor [--json]                          look at devices, memory, packages and folders, and say what would stop a run
 
 MODEL is a Hugging Face folder, a .gguf file, OWNER/NAME of the Hub, or a RUN, the folder of a run.
@@ -132,8 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "revoke": _revoke,
         "report": report,
         "view": view,
-        "doctor": _doctor,
         "bench": bench,
+        "doctor": _doctor,
     }
     command = commands.get(given[0])
     if command is None:
@@ -171,8 +172,8 @@ def _help(command: str) -> NoReturn:
     if command in _SETTINGS:
         read_settings(_SETTINGS[command], ["--help"], f"headrace {command} ...")
     if command == "bench":
-        tell(f"\nheadrace bench NAME --help lists its settings. NAME is one of\n{listed()}")
-    if " NAME" in lines_of(USAGE, command).partition("\n")[0] and command != "revoke":
+        tell(f"\n{listed()}")
+    elif " NAME" in lines_of(USAGE, command).partition("\n")[0] and command != "revoke":
         tell(f"\nheadrace {command} NAME --help lists its settings. NAME is path/to/file.py:function, or one of\n{_NAMES}")
     raise SystemExit(0)
 

@@ -119,6 +119,7 @@ class Experiment:
         config: its settings; the defaults are the committed configuration whose figures are published.
         short: settings with which it takes seconds, for tests and a first look. Its claims may not hold.
         run: measures. It may start processes and leaves none.
+        long: whether it takes so long that ``headrace bench all`` leaves it to whoever asks for it by name.
     """
 
     name: str
@@ -127,3 +128,4 @@ class Experiment:
     config: type[BaseModel]
     short: BaseModel
     run: Callable[[Any, Tell], Findings]
+    long: bool = False

@@ -1,194 +1,217 @@
-"""``headrace bench``: experiments that measure a graph on real work, what each found, and whether it came out as wanted.
+"""``headrace bench``: lists the experiments, runs one or all, writes their findings as a page, or compares two folders of them.
 
-What was found is kept as ``OUT/NAME.json``. Exit status 1 where something did not come out as wanted.
+Exit status: 0 where every claim held, 1 where one did not or an experiment failed, 2 for what the user can mend.
 """
 
+import contextlib
 import dataclasses
-import datetime
 import difflib
-import os
-import platform
+import shlex
+import shutil
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+from pydantic import BaseModel
 from rich.console import Console
-from rich.table import Table as Grid
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
 
-from graphs.bench.experiment import Cell, Claim, Column, Experiment, Findings, Table
+from graphs.bench.compared import compared
+from graphs.bench.experiment import Experiment, Tell
+from graphs.bench.kept import as_line, file_of, read_folder, read_kept, write_kept
+from graphs.bench.measured import measured
+from graphs.bench.page import write_page
+from graphs.bench.shown import MARKS, sentence
 from graphs.bench.suite import EXPERIMENTS
+from graphs.bench.text import text
+from graphs.bench.web import write_web
+from graphs.commands.bench_all import measure_all
 from graphs.commands.command_line import Work, tell
-from graphs.runs.json_rows import encode
+from graphs.report.tables import clock
 from graphs.settings import read_settings
 
-OUT = Path("runs") / "bench"
-_COLUMN = 9
-"""Least characters of a column that can be read."""
-_MARKS = {True: "holds", False: "DOES NOT HOLD", None: ""}
-_BOUNDS = {"least": "at least ", "most": "at most ", "equal": ""}
+OUT = Path("runs/bench")
+_PUBLISHED = Path(__file__).parents[2] / "docs" / "bench"
+"""Findings that the page of the documentation is made of, where headrace runs from its source."""
+_PLAIN = 80
+"""Columns where there is no terminal."""
+_STYLES = {"holds": "green", "does not": "bold red", "no bound": "dim"}
 
 
-def listed() -> str:
-    """The experiments, a line each."""
-    width = max(map(len, EXPERIMENTS))
-    return "\n".join(f"  {name:<{width}}  {each.title}" for name, each in EXPERIMENTS.items())
+@dataclasses.dataclass(frozen=True)
+class BenchOptions:
+    """What is made of findings."""
+
+    out: Path = OUT
+    """Folder that they are kept in, as NAME.json."""
+    short: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Settings with which it takes seconds, for a first look; claims need not hold."""
+    json: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Print them as one line of JSON, for scripts, in place of text."""
 
 
 def bench(arguments: list[str]) -> Work | None:
-    """Read which experiments are asked for, and give what runs them; without any tell which there are.
+    """List, or give what measures or writes.
 
     Raises:
-        LookupError: there is none of this name.
-        ValueError: settings for all of them at once, or an argument without its value.
+        ValueError, LookupError, OSError: what the user can mend.
+        SystemExit: after tyro told what it does not know.
     """
     if not arguments:
         tell(listed())
         return None
-    name, *rest = arguments
-    short, rest = "--short" in rest, [each for each in rest if each != "--short"]
-    as_json, rest = "--json" in rest, [each for each in rest if each != "--json"]
-    out, rest = _taken("--out", rest)
-    if name == "all":
-        if rest:
-            raise ValueError(f"expected no settings for all experiments at once, got {' '.join(rest)}; run one by its name")
-        chosen = [(each, each.short if short else each.config()) for each in EXPERIMENTS.values()]
-    else:
-        each = _find(name)
-        default = each.short if short else each.config()
-        field = ("config", Annotated[each.config, tyro.conf.arg(name="")], dataclasses.field(default_factory=lambda: default))
-        kind: type[Any] = dataclasses.make_dataclass("Settings", [field])
-        chosen = [(each, read_settings(kind, rest, f"headrace bench {name}").config)]
-    folder = OUT if out is None else Path(out)
+    first, *rest = arguments
+    if first == "page":
+        return _page(rest)
+    if first == "compare":
+        return _compare(rest)
+    if first == "all":
+        return _all(rest)
+    return _one(_find(first), rest)
 
-    def work() -> None:
-        held = [_run(each, config, folder, as_json=as_json, short=short) for each, config in chosen]
-        if not all(held):
-            raise SystemExit(1)
 
-    return work
+def listed() -> str:
+    """The experiments, what each asks, and how long it took where that is known."""
+    lines = ["experiments, in the order of headrace bench all:", ""]
+    for name, experiment in EXPERIMENTS.items():
+        apart = ", measured only when asked for by name" if experiment.long else ""
+        lines += [f"  {name:<12} {sentence(experiment.title)}", f"  {'':<12} {_took(name)}{apart}"]
+    return "\n".join([*lines, "", "headrace bench NAME measures one; headrace bench NAME --help lists its settings"])
+
+
+def _took(name: str) -> str:
+    for folder, where in ((OUT, "here"), (_PUBLISHED, "when docs/bench.md was written")):
+        with contextlib.suppress(OSError, ValueError):
+            kept = read_kept(file_of(folder, name))
+            return f"took {clock(kept.seconds)} {where}" + (", with --short" if kept.short else "")
+    return "not measured here yet"
 
 
 def _find(name: str) -> Experiment:
     if name in EXPERIMENTS:
         return EXPERIMENTS[name]
-    near = difflib.get_close_matches(name, EXPERIMENTS, 1)
-    hint = f"; did you mean '{near[0]}'?" if near else ""
-    raise LookupError(f"expected one of all, {', '.join(EXPERIMENTS)}, got '{name}', in bench{hint}")
+    known = [*EXPERIMENTS, "all", "page", "compare"]
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean '{near[0]}'?" if near else "headrace bench lists them"
+    raise LookupError(f"expected one of {', '.join(known)}, got '{name}', in bench; {hint}")
 
 
-def _taken(flag: str, arguments: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The value of an argument, and the others."""
-    rest = list(arguments)
-    if flag not in rest:
-        return None, rest
-    at = rest.index(flag)
-    if at + 1 == len(rest):
-        raise ValueError(f"expected a value after {flag}, got nothing; {flag} {OUT}, for example")
-    return rest[at + 1], rest[:at] + rest[at + 2 :]
+def _one(experiment: Experiment, arguments: list[str]) -> Work:
+    config, options = _read(experiment, arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
+    command = shlex.join(["headrace", "bench", experiment.name, *_without_output(arguments)])
 
-
-def _run(experiment: Experiment, config: Any, folder: Path, *, as_json: bool, short: bool) -> bool:
-    console = Console(stderr=True)
-    told = ""
-
-    def on_the_way(done: int, total: int, what: str) -> None:
-        nonlocal told
-        line = f"{experiment.name}: {done} of {total}, {what}"
-        if line != told:
-            console.print(line, style="dim", highlight=False, markup=False)
-        told = line
-
-    began, load = time.monotonic(), os.getloadavg()[0]
-    findings = experiment.run(config, on_the_way)
-    kept = {
-        "experiment": experiment.name,
-        "short": short,
-        "settings": config.model_dump(mode="json"),
-        "findings": findings,
-        "claims": [{"what": claim.what, "holds": claim.holds} for claim in findings.claims],
-        "holds": findings.holds,
-        "seconds": time.monotonic() - began,
-        "load": [load, os.getloadavg()[0]],
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    content, file = encode(kept), folder / f"{experiment.name}.json"
-    partial = file.with_suffix(".partial")
-    partial.write_bytes(content)
-    partial.replace(file)
-    if as_json:
-        sys.stdout.write(content.decode() + "\n")
-    else:
-        show(experiment, findings, Console(highlight=False))
-        tell(f"written: {file}")
-    return findings.holds
-
-
-def show(experiment: Experiment, findings: Findings, console: Console) -> None:
-    """Print what an experiment found: the answer, what was wanted, the measurements."""
-    console.print(f"\n{experiment.title}", style="bold", markup=False)
-    console.print(findings.answer, markup=False)
-    for claim in findings.claims:
-        console.print(_line(claim), style="red" if claim.holds is False else None, markup=False)
-    for table in findings.tables:
-        if len(table.columns) * _COLUMN <= console.width:
-            console.print(_grid(table))
+    def work() -> None:
+        with _telling(experiment.name) as tell_progress:
+            kept = measured(experiment, config, command, tell_progress, short=options.short)
+        file = write_kept(options.out, kept)
+        if options.json:
+            sys.stdout.write(as_line(kept).decode() + "\n")
         else:
-            console.print(f"\n{table.title}", markup=False)
-            for row in table.rows:
-                console.print("; ".join(_told(table.columns, row)), markup=False)
-        if table.note:
-            console.print(table.note, style="dim", markup=False)
-    for note in findings.notes:
-        console.print(f"Note: {note}", style="dim", markup=False)
+            _print(text(kept, _columns()))
+            tell(f"\nkept: {file}")
+        if not kept.holds:
+            raise SystemExit(1)
+
+    return work
 
 
-def _told(columns: Sequence[Column], row: Any) -> Iterator[str]:
-    """A row of a table that is too wide, in words."""
-    for column, cell in zip(columns, _cells(columns, row), strict=True):
-        if cell:
-            unit = "" if column.unit in ("", "share") else f" {column.unit}"
-            yield f"{column.head}: {cell}{unit}"
+def _read(experiment: Experiment, arguments: list[str]) -> tuple[BaseModel, BenchOptions]:
+    """Settings of an experiment and options, all at one level."""
+    start = experiment.short if "--short" in arguments else experiment.config()
+    fields: list[Any] = [
+        ("config", Annotated[experiment.config, tyro.conf.arg(name="")], dataclasses.field(default_factory=lambda: start)),
+        ("options", Annotated[BenchOptions, tyro.conf.arg(name="")], dataclasses.field(default_factory=BenchOptions)),
+    ]
+    read = read_settings(dataclasses.make_dataclass("Settings", fields), arguments, f"headrace bench {experiment.name}")
+    return read.config, read.options
 
 
-def _line(claim: Claim) -> str:
-    if claim.kind == "equal" and claim.holds:
-        return f"  {claim.what}: as stated"
-    bound = "" if claim.wanted is None else f" ({_BOUNDS[claim.kind]}{_text(claim.wanted)} wanted)"
-    mark = _MARKS[claim.holds]
-    return f"  {claim.what}: {_text(claim.got)}{bound}" + (f"  {mark}" if mark else "")
+def _without_output(arguments: Sequence[str]) -> list[str]:
+    """Arguments but for those that say where findings go."""
+    kept: list[str] = []
+    left = iter(arguments)
+    for argument in left:
+        if argument == "--out":
+            next(left, None)
+        elif argument != "--json" and not argument.startswith("--out="):
+            kept.append(argument)
+    return kept
 
 
-def _grid(table: Table) -> Grid:
-    grid = Grid(title=table.title, title_justify="left", title_style="", header_style="")
-    for column in table.columns:
-        unit = f" ({column.unit})" if column.unit not in ("", "share") else ""
-        words = any(isinstance(row.get(column.name), str) for row in table.rows)
-        grid.add_column(column.head + unit, justify="left" if words else "right", overflow="fold")
-    for row in table.rows:
-        grid.add_row(*_cells(table.columns, row))
-    return grid
+def _all(arguments: list[str]) -> Work:
+    options = read_settings(BenchOptions, arguments, "headrace bench all")
+    options.out.mkdir(parents=True, exist_ok=True)
+    names = [name for name, experiment in EXPERIMENTS.items() if not experiment.long]
+    more = [*(["--short"] if options.short else []), *(["--json"] if options.json else [])]
+    apart = [name for name, experiment in EXPERIMENTS.items() if experiment.long]
+
+    def work() -> None:
+        console = Console(stderr=options.json, soft_wrap=True, highlight=False, markup=False)
+        holds = measure_all(names, options.out, more, console.print)
+        if apart:
+            console.print(f"not measured, since they take long: {', '.join(apart)}; headrace bench NAME")
+        if not holds:
+            raise SystemExit(1)
+
+    return work
 
 
-def _cells(columns: Sequence[Column], row: Any) -> Iterator[str]:
-    for column in columns:
-        cell = row.get(column.name)
-        if column.unit == "share" and isinstance(cell, float):
-            yield f"{cell:.1%}"
-        else:
-            yield _text(cell, column.digits)
+def _page(arguments: list[str]) -> None:
+    if len(arguments) != 2 or Path(arguments[1]).suffix not in (".md", ".html"):
+        raise ValueError(
+            f"expected a folder of findings and a file, NAME.md or NAME.html, got {' '.join(arguments) or 'nothing'}, in bench "
+            "page; write headrace bench page runs/bench bench.html"
+        )
+    folder, doc = map(Path, arguments)
+    found = read_folder(folder, EXPERIMENTS)
+    written = [write_web(found, doc)] if doc.suffix == ".html" else write_page(found, doc)
+    pictures = f" and {len(written) - 1} pictures in {doc.with_suffix('')}" if len(written) > 1 else ""
+    tell(f"written: {doc}{pictures}")
 
 
-def _text(cell: Cell, digits: int = 4) -> str:
-    if cell is None:
-        return ""
-    if isinstance(cell, bool):
-        return "yes" if cell else "no"
-    if isinstance(cell, float):
-        return f"{cell:,.{digits}g}" if abs(cell) < 1e4 else f"{cell:,.0f}"
-    return f"{cell:,}" if isinstance(cell, int) else cell
+def _compare(arguments: list[str]) -> None:
+    if len(arguments) != 2:
+        raise ValueError(
+            f"expected two folders of findings, got {' '.join(arguments) or 'nothing'}, in bench compare; write headrace bench "
+            "compare FOLDER OTHER"
+        )
+    one, other = (read_folder(Path(folder), EXPERIMENTS) for folder in arguments)
+    tell(compared(one, other, (arguments[0], arguments[1])))
+
+
+@contextlib.contextmanager
+def _telling(name: str) -> Generator[Tell]:
+    """Progress on standard error, drawn only when something is told: a thread that draws would disturb what is measured."""
+    console = Console(stderr=True, soft_wrap=True)
+    if not console.is_terminal:
+        yield lambda done, total, what: console.print(f"{name}: {done} of {total}, {what}", highlight=False, markup=False)
+        return
+    columns = (TextColumn("{task.fields[name]}", markup=False), BarColumn(bar_width=20), MofNCompleteColumn(),
+               TextColumn("{task.description}", markup=False))  # fmt: skip
+    with Progress(*columns, console=console, auto_refresh=False, transient=True) as progress:
+        task = progress.add_task("begins", total=None, name=name)
+
+        def show(done: int, total: int, what: str) -> None:
+            progress.update(task, completed=done, total=total, description=what, refresh=True)
+
+        yield show
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PLAIN
+
+
+def _print(told: str) -> None:
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    for line in told.splitlines():
+        styled = Text(line)
+        for mark in MARKS.values():
+            if line.startswith(f"  {mark}"):
+                styled.stylize(_STYLES[mark], 2, 2 + len(mark))
+        if line.endswith(":") and not line.startswith(" "):
+            styled.stylize("bold")
+        console.print(styled)

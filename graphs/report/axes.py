@@ -60,12 +60,14 @@ def linear(values: Iterable[float], start: float, stop: float, *, num_ticks: int
 
 
 def spanning(values: Sequence[float], start: float, stop: float, *, num_ticks: int = 5) -> Axis:
-    """An axis from the first to the last of ascending values, with whole numbers for ticks."""
+    """An axis from the first to the last of ascending values, with whole numbers for ticks unless values are apart by less."""
     low, high = (values[0], values[-1]) if values else (0.0, 1.0)
     if low == high:
         return Axis(low - 0.5, high + 0.5, start, stop, [low])
-    step = max(1.0, math.ceil(_nice((high - low) / num_ticks)))
-    ticks = [index * step for index in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    step = _nice((high - low) / num_ticks)
+    if high - low >= 2 or all(float(value).is_integer() for value in values):
+        step = float(max(1, math.ceil(step)))
+    ticks = [index * step for index in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
     return Axis(low, high, start, stop, ticks)
 
 

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from graphs.report import episodes, figures, tables
 from graphs.report.axes import percent
 from graphs.report.episodes import Shown
+from graphs.report.picture import plot_style
 from graphs.report.plots import drawn
 from graphs.report.record import MOST_KINDS, ErrorKind, RunRecord, number, read_object, read_record, read_rows
 from graphs.report.verdict import Told, verdict_of
@@ -52,12 +53,18 @@ def page(title: str, inside: str, *, refresh_s: float = 0.0) -> str:
         refresh_s: seconds between two questions for what is new, to the server that the page came from; 0 for none.
     """
     script = (_TEMPLATES / "script.js").read_text(encoding="utf-8")
-    style = (_TEMPLATES / "style.css").read_text(encoding="utf-8")
+    style = plot_style() + (_TEMPLATES / "style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     policy += "; connect-src 'self'" if refresh_s else ""
-    return _template("page.html").render(
-        title=title, policy=policy, style=Markup(style), script=Markup(script), body=Markup(inside), refresh_s=refresh_s
+    return rendered(
+        "page.html",
+        title=title,
+        policy=policy,
+        style=Markup(style),
+        script=Markup(script),
+        body=Markup(inside),
+        refresh_s=refresh_s,
     )
 
 
@@ -78,7 +85,8 @@ def body(record: RunRecord, verdict: Told | None = None, *, listed: bool = False
         *early,
     ]
     begun = str(record.attempts[0].get("time", ""))[:19].replace("T", " ") if record.attempts else ""
-    return _template("body.html").render(
+    return rendered(
+        "body.html",
         name=record.folder.name,
         list=listed,
         status=tables.status_of(record),
@@ -110,7 +118,17 @@ def body(record: RunRecord, verdict: Told | None = None, *, listed: bool = False
 def list_of_runs(folder: Path, runs: Sequence[Path]) -> str:
     """What the page of a folder of runs holds, the newest first."""
     told = sorted((_in_brief(run) for run in runs), key=lambda run: str(run["begun"]), reverse=True)
-    return _template("runs.html").render(folder=folder.name or str(folder), runs=told)
+    return rendered("runs.html", folder=folder.name or str(folder), runs=told)
+
+
+def rendered(template: str, **values: Any) -> str:
+    """What a template of the folder ``template`` gives, all values escaped in it.
+
+    Args:
+        template: name of its file.
+        values: by the names that it has for them, every one of them.
+    """
+    return _environment().get_template(template).render(values)
 
 
 def _in_brief(run: Path) -> dict[str, Any]:
@@ -131,10 +149,6 @@ def _with_episode(kind: ErrorKind) -> dict[str, Any]:
             "episode": shown}  # fmt: skip
 
 
-def _template(name: str) -> jinja2.Template:
-    return _environment().get_template(name)
-
-
 @functools.cache
 def _environment() -> jinja2.Environment:
     made = jinja2.Environment(
@@ -146,4 +160,4 @@ def _environment() -> jinja2.Environment:
 
 
 def _episode(one: Shown) -> Markup:
-    return Markup(_template("episode.html").render(one=one))
+    return Markup(rendered("episode.html", one=one))

@@ -70,6 +70,7 @@ class Drawn:
         meaning: one line.
         legend: label, number of the colour, and look of each series: a line, ``dashed``, ``dotted``, or a ``block``.
         svg: the picture.
+        inside: what is in it, ``WIDTH`` by ``HEIGHT``, to be put into another.
         notes: said below it.
     """
 
@@ -77,6 +78,7 @@ class Drawn:
     meaning: str
     legend: Sequence[tuple[str, int, str]]
     svg: Markup
+    inside: Markup
     notes: Sequence[str]
 
 
@@ -93,15 +95,16 @@ def drawn(plot: Plot) -> Drawn:
         _stack(xs, series, colors, across, up) if plot.kind == "stack" else _lines(plot, xs, series, colors, across, up)
     )
     label = f"{plot.title}: {plot.meaning}"
+    inside = Markup("").join(body)
     svg = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}" data-plot="{}">{}<line class="cursor"/></svg>').format(
-        WIDTH, HEIGHT, label, _numbers(plot, xs, series, across), Markup("").join(body)
+        WIDTH, HEIGHT, label, _numbers(plot, xs, series, across), inside
     )
     notes = [plot.note] if plot.note else []
     if width > 1:
         band = "" if plot.kind == "stack" else ", the band their least and most"
         notes.append(f"each point is the mean of {width} {plot.x_unit}s{band}")
     legend = [(one.label, color, _look(plot, at)) for at, (one, color) in enumerate(zip(series, colors, strict=True))]
-    return Drawn(plot.title, plot.meaning, legend, svg, notes)
+    return Drawn(plot.title, plot.meaning, legend, svg, inside, notes)
 
 
 def _up(plot: Plot, series: Sequence[Series]) -> Axis:

@@ -26,7 +26,7 @@ def versions(program: Program) -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "devices": f"{len(devices)} x {devices[0].device_kind} ({devices[0].platform})",
-        "packages": {name: metadata.version(name) for name in _PACKAGES},
+        "packages": package_versions(),
     }
     if program.parts is not None:
         found["model"] = _model_hash(program.parts.model)
@@ -37,6 +37,11 @@ def versions(program: Program) -> dict[str, Any]:
         found["tokenizer"] = _hash("\0".join(chat.decode(np.array([index])) for index in range(chat.vocab_size)))
         found["template"] = _hash(repr(chat.open([Message("user", "1")], program.parts.tools).tolist()))
     return found
+
+
+def package_versions() -> dict[str, str]:
+    """Of the packages whose version may change what comes out."""
+    return {name: metadata.version(name) for name in _PACKAGES}
 
 
 def _model_hash(model: Transformer) -> str:

@@ -1,7 +1,9 @@
 """A calculator program small enough to run in seconds: everything real, the policy tiny and untrained."""
 
 import asyncio
+import importlib.util
 import json
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from graphs.bench.kept import Kept
+from graphs.bench.measured import measured
 from graphs.calculator import CalculatorConfig, calculator
 from graphs.evaluate import EvaluateConfig
 from graphs.heldout_config import HeldoutConfig
@@ -94,6 +98,23 @@ def config() -> Callable[..., CalculatorConfig]:
 @pytest.fixture(scope="session")
 def run() -> Callable[..., Mapping[str, Any]]:
     return run_program
+
+
+@pytest.fixture(scope="session")
+def experiments() -> Mapping[str, Any]:
+    """Those of ``bench_experiments.py``, by name."""
+    spec = importlib.util.spec_from_file_location("bench_experiments", Path(__file__).with_name("bench_experiments.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["bench_experiments"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.EXPERIMENTS
+
+
+@pytest.fixture(scope="session")
+def words(experiments: Mapping[str, Any]) -> Kept:
+    """What a tiny real experiment found."""
+    return measured(experiments["words"], experiments["words"].config(), "headrace bench words", lambda done, total, what: None)
 
 
 @pytest.fixture(scope="session")

@@ -43,3 +43,8 @@ def test_steps_have_whole_ticks_and_one_step_stands_in_the_middle() -> None:
     assert spanning([1.0, 2.0, 3.0], 0.0, 100.0).ticks == [1.0, 2.0, 3.0]
     assert all(float(tick).is_integer() for tick in spanning([1.0, 10_000.0], 0.0, 100.0).ticks)
     assert spanning([4.0], 0.0, 100.0)(4.0) == 50.0
+
+
+def test_values_that_are_apart_by_less_than_whole_numbers_have_ticks_too() -> None:
+    assert spanning([0.1, 0.2, 0.5], 0.0, 100.0).ticks == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
+    assert spanning([1.0, 2.0], 0.0, 100.0).ticks == [1.0, 2.0], "of a half step there is none"
