@@ -6,5 +6,6 @@ from graphs.bench.baseline.experiment import BASELINE
 from graphs.bench.engines.experiment import ENGINES_EXPERIMENT
 from graphs.bench.experiment import Experiment
 from graphs.bench.grouping.experiment import GROUPING
+from graphs.bench.recovery.experiment import RECOVERY
 
-EXPERIMENTS: Mapping[str, Experiment] = {each.name: each for each in (BASELINE, GROUPING, ENGINES_EXPERIMENT)}
+EXPERIMENTS: Mapping[str, Experiment] = {each.name: each for each in (BASELINE, GROUPING, ENGINES_EXPERIMENT, RECOVERY)}
