@@ -60,7 +60,7 @@ def unequal(one: Path, other: Path) -> list[str]:
 
 
 def unequal_ends(one: Path, other: Path) -> list[str]:
-    """What differs between the arrays of two runs at their ends, parameters and all, a line each. Arguments as of ``unequal``."""
+    """What differs between the arrays of two runs at their ends, a line each; see ``unequal``."""
     ends = [list(_commits(run).items())[-1:] for run in (one, other)]
     if not all(ends):
         return ["checkpoints: one of them has no commit"]
