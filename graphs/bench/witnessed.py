@@ -40,10 +40,13 @@ class Witnessed:
         trainer: trains; opened and closed with this.
         see: called with each step that is trained, on the trainer's thread, after the parameters changed and before they are
             published. A step that a kill undid is seen again.
+        given: called with each batch before the trainer takes it in, on the same thread.
     """
 
-    def __init__(self, trainer: Gated, see: Callable[[SeenStep], None]) -> None:
-        self._trainer, self._see = trainer, see
+    def __init__(
+        self, trainer: Gated, see: Callable[[SeenStep], None], given: Callable[[Batch], None] = lambda batch: None
+    ) -> None:
+        self._trainer, self._see, self._told = trainer, see, given
         self._given: list[tuple[Batch, int | None]] = []
 
     async def __aenter__(self) -> Self:
@@ -61,6 +64,7 @@ class Witnessed:
 
     def add(self, batch: Batch, context: Context) -> None:
         """See ``Trainer.add``."""
+        self._told(batch)
         self._given.append((batch, context.lag))
         self._trainer.add(batch, context)
 
@@ -90,10 +94,10 @@ class Witnessed:
         self._trainer.load(folder)
 
 
-def witnessed(graph: Graph, see: Callable[[SeenStep], None]) -> Graph:
+def witnessed(graph: Graph, see: Callable[[SeenStep], None], given: Callable[[Batch], None] = lambda batch: None) -> Graph:
     """A graph of training whose steps are seen; see ``Witnessed``."""
     trainer: Any = graph.spec().nodes["trainer"].stage
-    return graph.replace("trainer", Witnessed(trainer, see))
+    return graph.replace("trainer", Witnessed(trainer, see, given))
 
 
 def targets_of(step: SeenStep) -> list[str]:

@@ -1,4 +1,4 @@
-"""Real processes that are killed; what they are made of is in ``importable``."""
+"""Real processes that are killed; what they are made of is in ``importable``, and in ``graphs/bench/recovery``."""
 
 import sys
 from collections.abc import Iterator
@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).with_name("importable")))
+from flow.testing import Process, Start, processes
+
+IMPORTABLE = Path(__file__).with_name("importable")
+ROOT = str(Path(__file__).parents[2])
+
+sys.path.insert(0, str(IMPORTABLE))
 
 pytest.register_assert_rewrite("equal_lives")
 
-from lives import Life, Start, lives  # noqa: E402 - after the rewriting was asked for
 
 RUN = (
     "run", "counted", "--options.name", "it", "--options.resume", "auto", "--options.checkpoint-every", "3",
@@ -22,19 +26,19 @@ RUN = (
 @pytest.fixture(scope="session")
 def start() -> Iterator[Start]:
     """Starts a training that goes on from its latest commit, or whatever else ``headrace`` can do."""
-    with lives("calculator_child.py", RUN) as start:
+    with processes([str(IMPORTABLE / "calculator_child.py")], RUN, PYTHONPATH=ROOT) as start:
         yield start
 
 
 @pytest.fixture(scope="session")
 def start_summing() -> Iterator[Start]:
     """Starts a run of flow alone, which goes on from its latest commit; arguments as of ``summing_child``."""
-    with lives("summing_child.py", ("1", "0")) as start:
+    with processes([str(IMPORTABLE / "summing_child.py")], ("1", "0"), PYTHONPATH=ROOT) as start:
         yield start
 
 
 @pytest.fixture(scope="session")
-def unkilled(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Life:
+def unkilled(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Process:
     """A training that was never killed, at its end."""
     life = start(tmp_path_factory.mktemp("never-killed"))
     assert life.wait() == 0, life.output
@@ -42,7 +46,7 @@ def unkilled(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Life:
 
 
 @pytest.fixture(scope="session")
-def unkilled_summing(start_summing: Start, tmp_path_factory: pytest.TempPathFactory) -> Life:
+def unkilled_summing(start_summing: Start, tmp_path_factory: pytest.TempPathFactory) -> Process:
     """A run of flow alone that was never killed, at its end."""
     life = start_summing(tmp_path_factory.mktemp("never-killed-summing"))
     assert life.wait() == 0, life.output

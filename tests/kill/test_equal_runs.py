@@ -10,14 +10,15 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from equal_runs import doubled, unequal
-from lives import Life
+
+from flow.testing import Process
+from graphs.runs.equal import doubled, unequal
 
 Lines = list[dict[str, Any]]
 
 
 @pytest.fixture
-def finished(unkilled: Life) -> Path:
+def finished(unkilled: Process) -> Path:
     """Folder of a training that has ended."""
     return unkilled.folder / "runs" / "it"
 

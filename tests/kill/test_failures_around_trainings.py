@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from equal_lives import RUN, check_equal
-from lives import Life, Start
+
+from flow.testing import Process, Start
 
 pytestmark = pytest.mark.soak
 COMMITS = RUN / "checkpoints"
@@ -16,7 +17,7 @@ KEEP_ONE = ("resume", "runs/it", "--options.keep", "1", "--options.checkpoint-ev
 
 
 def test_a_training_that_is_interrupted_twice_while_a_tool_hangs_is_gone_on_with(
-    start: Start, unkilled: Life, tmp_path: Path
+    start: Start, unkilled: Process, tmp_path: Path
 ) -> None:
     """SIGTERM suspends, a second one ends it at once; what was under way is made again."""
     slow = ("run", "counted", "--options.name", "it", "--delay.max-s", "3600", "--options.keep", "4")
@@ -35,7 +36,7 @@ def test_a_training_that_is_interrupted_twice_while_a_tool_hangs_is_gone_on_with
 
 @pytest.mark.parametrize("most_bytes", [3_000, 12_000, 40_000])
 def test_a_training_on_a_disk_that_is_full_says_so_and_is_gone_on_with_where_there_is_room(
-    start: Start, unkilled: Life, tmp_path: Path, most_bytes: int
+    start: Start, unkilled: Process, tmp_path: Path, most_bytes: int
 ) -> None:
     """S98, S99: each file may grow to a bound, as on a disk with little left."""
     life = start(tmp_path, most_bytes=most_bytes)
@@ -48,7 +49,7 @@ def test_a_training_on_a_disk_that_is_full_says_so_and_is_gone_on_with_where_the
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_training_whose_commits_vanish_goes_on_and_can_be_begun_again(
-    start: Start, unkilled: Life, tmp_path: Path, killed: bool
+    start: Start, unkilled: Process, tmp_path: Path, killed: bool
 ) -> None:
     """The commits to come are made; killed before the next one, the run has nothing to go on from and begins again."""
     life = start(tmp_path, halt=("commit.renamed", 6))
@@ -64,7 +65,7 @@ def test_a_training_whose_commits_vanish_goes_on_and_can_be_begun_again(
 
 
 def test_a_training_whose_commits_cannot_be_written_goes_on_to_the_end_of_its_graph_and_tells(
-    start: Start, unkilled: Life, tmp_path: Path
+    start: Start, unkilled: Process, tmp_path: Path
 ) -> None:
     """S98, S99: a file is where the folder was, as good as a folder that is read only."""
     life = start(tmp_path, halt=("commit.renamed", 6))
@@ -82,7 +83,7 @@ def test_a_training_whose_commits_cannot_be_written_goes_on_to_the_end_of_its_gr
     check_equal(life, unkilled)
 
 
-def test_of_two_processes_that_go_on_with_one_training_one_is_refused(start: Start, unkilled: Life, tmp_path: Path) -> None:
+def test_of_two_processes_that_go_on_with_one_training_one_is_refused(start: Start, unkilled: Process, tmp_path: Path) -> None:
     first = start(tmp_path, halt=("commit.begin", 2))
     first.wait_point("commit.begin", 2)
     second = start(tmp_path)

@@ -8,7 +8,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from lives import Life, Start, points_of
+
+from flow.testing import Process, Start, points_of
+from graphs.bench.recovery.executions import executed_twice, made_again, trained
 
 KINDS = {
     "commit.begin", "commit.taken", "commit.moment", "commit.saved", "commit.manifest", "commit.renamed", "commit.retained",
@@ -16,16 +18,16 @@ KINDS = {
 }  # fmt: skip
 
 
-def check_equal(life: Life, unkilled: Life) -> None:
+def check_equal(life: Process, unkilled: Process) -> None:
     """Nothing trained differs, no attempt was executed twice, and none that the journal had was made again."""
-    assert life.trained == unkilled.trained
+    assert trained(life) == trained(unkilled)
     assert set(life.told("completed")) == set(unkilled.told("completed"))
-    assert life.executed_twice == {}
+    assert executed_twice(life) == {}
     assert life.told("noted")
-    assert life.made_again(after="noted") == []
+    assert made_again(life, after="noted") == []
 
 
-def killed_at(die: tuple[str, int], start: Start, folder: Path, unkilled: Life) -> None:
+def killed_at(die: tuple[str, int], start: Start, folder: Path, unkilled: Process) -> None:
     assert start(folder, die=die).wait() == -9, die
     life = start(folder)
     assert life.wait() == 0, life.output
@@ -34,7 +36,7 @@ def killed_at(die: tuple[str, int], start: Start, folder: Path, unkilled: Life) 
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_at_a_point_of_each_kind_ends_as_one_that_never_was(
-    start_summing: Start, unkilled_summing: Life, tmp_path: Path
+    start_summing: Start, unkilled_summing: Process, tmp_path: Path
 ) -> None:
     """P1 to P4, S92, S94, S95, S96, S100: SIGKILL, then the same command again."""
     reached = Counter(unkilled_summing.points)
@@ -45,7 +47,7 @@ def test_a_run_that_is_killed_at_a_point_of_each_kind_ends_as_one_that_never_was
 
 @pytest.mark.soak
 def test_a_run_that_is_killed_at_any_point_it_reaches_ends_as_one_that_never_was(
-    start_summing: Start, unkilled_summing: Life, tmp_path: Path
+    start_summing: Start, unkilled_summing: Process, tmp_path: Path
 ) -> None:
     """P1 to P4, S92, S94, S95, S96, S100."""
     points = points_of(unkilled_summing)
@@ -58,7 +60,7 @@ def test_a_run_that_is_killed_at_any_point_it_reaches_ends_as_one_that_never_was
 @pytest.mark.slow
 @pytest.mark.parametrize("during", ["resume.states", "resume.restored", "swap.loaded", "commit.saved", "commit.renamed"])
 def test_a_run_that_is_killed_while_it_is_gone_on_with_and_again_is_gone_on_with_all_the_same(
-    start_summing: Start, unkilled_summing: Life, tmp_path: Path, during: str
+    start_summing: Start, unkilled_summing: Process, tmp_path: Path, during: str
 ) -> None:
     """P6: a restore changes nothing of what it reads."""
     for die in (("commit.renamed", 3), (during, 1), (during, 1)):
@@ -69,7 +71,7 @@ def test_a_run_that_is_killed_while_it_is_gone_on_with_and_again_is_gone_on_with
     check_equal(life, unkilled_summing)
 
 
-def killed_again_and_again(chance: random.Random, start: Start, folder: Path, unkilled: Life) -> int:
+def killed_again_and_again(chance: random.Random, start: Start, folder: Path, unkilled: Process) -> int:
     """Gives how often it was killed before it was over."""
     kills = 0
     for delay_s in [0.03, *(0.12 * chance.random() for _ in range(7))]:
@@ -85,7 +87,7 @@ def killed_again_and_again(chance: random.Random, start: Start, folder: Path, un
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_at_random_times_again_and_again_ends_as_one_that_never_was(
-    start_summing: Start, unkilled_summing: Life, tmp_path: Path
+    start_summing: Start, unkilled_summing: Process, tmp_path: Path
 ) -> None:
     """P6."""
     chance = random.Random(0)
@@ -95,7 +97,7 @@ def test_a_run_that_is_killed_at_random_times_again_and_again_ends_as_one_that_n
 
 @pytest.mark.soak
 def test_runs_that_are_killed_at_very_many_random_times_end_as_one_that_never_was(
-    start_summing: Start, unkilled_summing: Life, tmp_path: Path
+    start_summing: Start, unkilled_summing: Process, tmp_path: Path
 ) -> None:
     """P6."""
     chance = random.Random(1)
@@ -117,8 +119,8 @@ def test_killed_runs_with_a_lag_train_no_group_twice_and_none_that_is_too_old(st
             life.wait()
         life = start_summing(folder, "1", "1")
         assert life.wait() == 0, life.output
-        births = [birth for line in life.trained for birth, _ in json.loads(line.split(" ")[1])]
-        assert len(life.trained) == 8
+        births = [birth for line in trained(life) for birth, _ in json.loads(line.split(" ")[1])]
+        assert len(trained(life)) == 8
         assert len(births) == len(set(births)) == 16
         assert set(life.told("lag")) <= {"0", "1"}
         assert life.told("completed")[-1].endswith("True")
@@ -126,7 +128,7 @@ def test_killed_runs_with_a_lag_train_no_group_twice_and_none_that_is_too_old(st
 
 @pytest.mark.slow
 def test_of_two_processes_that_go_on_with_one_run_one_is_refused(
-    start_summing: Start, unkilled_summing: Life, tmp_path: Path
+    start_summing: Start, unkilled_summing: Process, tmp_path: Path
 ) -> None:
     first = start_summing(tmp_path, halt=("commit.begin", 1))
     first.wait_point("commit.begin")

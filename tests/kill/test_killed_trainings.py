@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 from equal_lives import check_equal, check_executions
-from lives import Life, Start
+
+from flow.testing import Process, Start
 
 
 @pytest.mark.slow
 def test_a_training_that_is_killed_and_preempted_one_after_another_equals_one_that_never_was(
-    start: Start, unkilled: Life, tmp_path: Path
+    start: Start, unkilled: Process, tmp_path: Path
 ) -> None:
     """P1 to P6, S92, S94, S95, S96, S100: killed before an episode is noted, killed after a commit, SIGTERM in mid-step."""
     for die in (("journal.append", 100), ("commit.renamed", 1)):
@@ -37,7 +38,7 @@ def test_a_training_that_is_killed_and_preempted_one_after_another_equals_one_th
 
 @pytest.mark.soak
 def test_trainings_that_are_killed_early_midway_or_late_at_a_point_of_each_kind_equal_one_that_never_was(
-    start: Start, unkilled: Life, tmp_path: Path
+    start: Start, unkilled: Process, tmp_path: Path
 ) -> None:
     """P1 to P5, S92, S94, S95, S96, S100."""
     reached = Counter(unkilled.points)
@@ -55,7 +56,7 @@ def test_trainings_that_are_killed_early_midway_or_late_at_a_point_of_each_kind_
 
 @pytest.mark.soak
 def test_a_training_that_is_killed_at_each_point_of_going_on_with_it_equals_one_that_never_was(
-    start: Start, unkilled: Life, tmp_path: Path
+    start: Start, unkilled: Process, tmp_path: Path
 ) -> None:
     """P6: while rows behind the commit are taken back, file by file, and while the moment is put back."""
     before = (("commit.renamed", 6), ("swap.begin", 2))
@@ -71,7 +72,7 @@ def test_a_training_that_is_killed_at_each_point_of_going_on_with_it_equals_one_
 
 @pytest.mark.soak
 def test_trainings_that_are_killed_at_random_times_again_and_again_equal_one_that_never_was(
-    start: Start, unkilled: Life, tmp_path: Path
+    start: Start, unkilled: Process, tmp_path: Path
 ) -> None:
     """P6."""
     chance, kills, began = random.Random(0), 0, time.monotonic()

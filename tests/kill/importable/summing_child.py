@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-from forks import appended, serve
 
 from flow import Collect, Context, Failed, Freshness, Gathered, Graph, Retry, Run
 from flow.saving import Commits, Journal, Saving, newest
 from flow.saving._records import Made
+from flow.testing import appended, serve
 
 STEPS, WORKERS, MEMBERS, GROUPS = 8, 6, 3, 2
 CLOCK = random.SystemRandom()

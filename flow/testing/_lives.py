@@ -1,4 +1,8 @@
-"""Processes under way, from the outside: started, killed, waited for, and what they wrote down of themselves."""
+"""Processes under way, from the outside: started, killed, waited for, and what they wrote down of themselves.
+
+What they run is a script that calls ``serve``, see ``_forks.py``. Unlike those of ``killed`` these are real processes and
+signals, in real time.
+"""
 
 import contextlib
 import json
@@ -8,17 +12,16 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[3]
 MOST_S = 60.0
 
 
 @dataclass(frozen=True)
-class Life:
+class Process:
     """A process under way.
 
     Attributes:
@@ -40,10 +43,15 @@ class Life:
         self.wait_for(lambda: self.points.count(point) >= nth, f"{point} for the {nth}. time")
 
     def wait_for(self, seen: Callable[[], bool], what: str) -> None:
-        """Wait until something is seen of it."""
+        """Wait until something is seen of it.
+
+        Raises:
+            TimeoutError: it was not, within a minute.
+        """
         until = time.monotonic() + MOST_S
         while not seen():
-            assert time.monotonic() < until, f"expected {what} within {MOST_S:g} s, got: {self.output}"
+            if time.monotonic() > until:
+                raise TimeoutError(f"expected {what} within {MOST_S:g} s, got: {self.output}")
             time.sleep(0.002)
 
     @property
@@ -58,46 +66,31 @@ class Life:
         return path.read_text().splitlines() if path.exists() else []
 
     def told(self, word: str) -> list[str]:
-        """Lines of ``executions`` with this word, without it."""
+        """What it and those before it wrote with ``appended(word, ...)``, a line each, without the word."""
         path = self.folder / "executions"
         lines = path.read_text().splitlines() if path.exists() else []
         return [line.removeprefix(f"{word} ") for line in lines if line.startswith(f"{word} ")]
 
-    @property
-    def trained(self) -> list[str]:
-        """What each step trained: of a step that came several times, since kills undid it, the latest."""
-        steps = dict(line.split(" ", 1) for line in self.told("trained"))
-        return [f"{step} {steps[step]}" for step in sorted(steps, key=int)]
 
-    @property
-    def executed_twice(self) -> dict[str, int]:
-        """Executions, by task, member, retry and attempt, that there were more than one of."""
-        return {name: count for name, count in Counter(self.told("begun")).items() if count > 1}
-
-    def made_again(self, after: str, of: str = "") -> list[str]:
-        """Executions begun although such a word had been told of an earlier attempt; of those whose names begin so."""
-        ended: set[str] = set()
-        again: list[str] = []
-        lines = (self.folder / "executions").read_text().splitlines()
-        for word, _, name in (line.partition(" ") for line in lines):
-            item = name.rsplit(" ", 1)[0]
-            if word == after:
-                ended.add(item)
-            elif word == "begun" and item in ended and name.startswith(of):
-                again.append(name)
-        return again
-
-
-Start = Callable[..., Life]
-"""``start(folder, *arguments, die=(point, nth), halt=(point, nth), most_bytes=n)``; without arguments the usual ones."""
+Start = Callable[..., Process]
+"""``start(folder, *arguments, die=(point, nth), halt=(point, nth), most_bytes=n)`` starts a process in a folder, which may hold
+what others left there. Without arguments it gets the usual ones. It dies of SIGKILL, or halts, at the nth pass of a point; no
+file of it grows beyond ``most_bytes``."""
 
 
 @contextlib.contextmanager
-def lives(script: str, usual: Sequence[str]) -> Iterator[Start]:
-    """Have a script beside this file ready to start processes."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name(script))]
-    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as forks:
+def processes(script: Sequence[str], usual: Sequence[str] = (), **environment: str) -> Generator[Start]:
+    """Have a script ready to start processes.
+
+    Args:
+        script: what Python is started with: a path, or ``-m`` and a module. It calls ``flow.testing.serve``.
+        usual: arguments of a process that is given none.
+        environment: variables that differ from those here.
+    """
+    command = [sys.executable, "-W", "ignore", *script]
+    with subprocess.Popen(
+        command, env={**os.environ, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as forks:
 
         def ask(what: Any) -> int:
             assert forks.stdin is not None
@@ -106,19 +99,19 @@ def lives(script: str, usual: Sequence[str]) -> Iterator[Start]:
             forks.stdin.flush()
             return int(forks.stdout.readline())
 
-        def start(folder: Path, *arguments: str, **more: Any) -> Life:
+        def start(folder: Path, *arguments: str, **more: Any) -> Process:
             folder.mkdir(exist_ok=True)
             pid = ask({"cwd": str(folder), "arguments": arguments or usual, **more})
-            return Life(pid, folder, lambda: ask(pid))
+            return Process(pid, folder, lambda: ask(pid))
 
         yield start
 
 
-def points_of(life: Life) -> list[tuple[str, int]]:
+def points_of(process: Process) -> list[tuple[str, int]]:
     """Each point that a run reached, with its number among those of its name."""
     counts: Counter[str] = Counter()
     found: list[tuple[str, int]] = []
-    for point in life.points:
+    for point in process.points:
         counts[point] += 1
         found.append((point, counts[point]))
     return found

@@ -1,6 +1,7 @@
 """Processes that may be killed, forked from one that has imported all that they need: saves each the seconds of imports.
 
-For the scripts beside it. What forks has started no thread of its own and nothing of JAX's.
+The inside: a script calls ``serve`` with its program, and is started by ``processes`` (``_lives.py``). What forks may import,
+and has started no thread of its own and nothing of JAX's.
 """
 
 import json
@@ -12,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from flow.saving import _points
+from ..saving import _points
 
 LONGEST_S = 120
 """Life of a process that hangs."""
@@ -41,14 +42,18 @@ class Request:
 
 
 def appended(*words: object) -> None:
-    """Write a line of what happens, by one ``write``, so that no kill tears it."""
+    """Write a line of what happens in a process, by one ``write``, so that no kill tears it; see ``Process.told``."""
     os.write(_EXECUTIONS[0], (" ".join(map(str, words)) + "\n").encode())
 
 
 def serve(program: Callable[[list[str]], None]) -> None:
-    """Read requests from standard input, a line each, until there are no more.
+    """Be the script that ``processes`` starts: have the program run in a process for each request, until there are no more.
 
-    For a request (as JSON), a process is forked and its id told; for an id, the process is waited for and its status told.
+    Requests come on standard input, a line each. For one as JSON a process is forked and its id told; for an id, the process is
+    waited for and its status told.
+
+    Args:
+        program: takes the arguments of a process, and is run in it.
     """
     for line in sys.stdin:
         asked = json.loads(line)
@@ -60,6 +65,11 @@ def serve(program: Callable[[list[str]], None]) -> None:
             return
         sys.stdout.write(f"{answer}\n")
         sys.stdout.flush()
+
+
+def reach(point: str) -> None:
+    """The program is at a point of its own, at which a process can be asked to die, as at those of saving."""
+    _points.reach(point)
 
 
 def _live(request: Request, program: Callable[[list[str]], None]) -> None:

@@ -59,6 +59,21 @@ def unequal(one: Path, other: Path) -> list[str]:
     ]
 
 
+def unequal_ends(one: Path, other: Path) -> list[str]:
+    """What differs between the arrays of two runs at their ends, a line each; see ``unequal``."""
+    ends = [list(_commits(run).items())[-1:] for run in (one, other)]
+    if not all(ends):
+        return ["checkpoints: one of them has no commit"]
+    ((_, mine),), ((_, others),) = ends
+    return list(_of_arrays(_arrays(mine), _arrays(others)))
+
+
+def num_arrays(run: Path) -> int:
+    """Arrays in the last commit of a run."""
+    commits = _commits(run)
+    return len(_arrays(list(commits.values())[-1])) if commits else 0
+
+
 def doubled(run: Path) -> list[str]:
     """Rows of steps and of evaluations that a run has twice, a line each."""
     counts = Counter(
