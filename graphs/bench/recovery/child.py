@@ -6,13 +6,10 @@ What a process starts itself bears the name of its folder, and at its end it tel
 import os
 import threading
 import time
-from pathlib import Path
 
 from flow.testing import appended, serve
 from graphs.bench.recovery.left import MARK
 
-PROGRAM = f"{Path(__file__).with_name('program.py')}:train"
-"""What the processes run."""
 ENDS_S = 1.0
 """Most seconds that a thread may still be ending when all is done."""
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import graphs
 from flow.saving import newest
 from flow.testing import Process, Start, processes
-from graphs.bench.recovery.child import PROGRAM
 from graphs.bench.recovery.executions import executed_twice, made_again, trained
 from graphs.bench.recovery.left import children_of, files_in, left_of, partial_in
 from graphs.bench.recovery.program import InterruptedConfig
@@ -22,6 +21,8 @@ from graphs.runs.progress import read_progress
 EVERY = 2
 """Steps from one commit to the next."""
 _RUN = Path("runs") / "it"
+_PROGRAM = f"{Path(__file__).with_name('program.py')}:train"
+"""What the processes run, by its file: none of them is started by importing the command line here."""
 SUSPENDED = 130
 """Exit status of a training that was asked to end, and saved itself."""
 
@@ -141,7 +142,7 @@ def command_of(config: InterruptedConfig) -> list[str]:
     """What each process is asked for: begin the training, or go on with it."""
     settings = [f"--{name.replace('_', '-')}={value}" for name, value in config.model_dump().items()]
     options = {"name": "it", "resume": "auto", "checkpoint-every": EVERY, "keep": 8, "trace-bytes": None}
-    return ["run", PROGRAM, *settings, *(f"--options.{name}={value}" for name, value in options.items())]
+    return ["run", _PROGRAM, *settings, *(f"--options.{name}={value}" for name, value in options.items())]
 
 
 @contextmanager
