@@ -78,7 +78,9 @@ class ContextDesk:
         if self._closed:
             return
         if kind == "frees":
-            self._holds[number].cancel()
+            hold = self._holds.get(number)
+            if hold is not None:  # else it was taken in an earlier call, whose end gave it back
+                hold.cancel()
         elif what == "permit":
             self._holds[number] = self._loop.create_task(self._hold(number, payload))
         else:
