@@ -33,6 +33,7 @@ from graphs.commands.init import start_folder
 from graphs.commands.replay import replay
 from graphs.commands.replay_batch import prepare_repeat
 from graphs.commands.run import SUSPENDED, executed, resume, run, unused
+from graphs.commands.serve import serve
 from graphs.commands.trace import TraceOptions, prepare_trace
 from graphs.commands.trial import TryConfig, find_env, pick_task, try_env
 from graphs.commands.usage import lines_of
@@ -44,6 +45,7 @@ from graphs.runs.interrupts import Interrupted, leave
 from graphs.runs.options import SavingOptions
 from graphs.runs.resuming import check_saves
 from graphs.runs.saved import evaluation_of, saved_config, saved_entry
+from graphs.serving.config import ServeConfig
 from graphs.settings import read_settings, refusal
 from stages.tools.audit import AUDIT_FILE, used_credentials
 from stages.tools.credentials import revoke
@@ -61,6 +63,8 @@ USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a t
   headrace draw NAME [--section.field value ...]    draw its graphs
   headrace eval RUN [--section.field value ...]     evaluate the weights a run saved
   headrace chat MODEL [--temperature value ...]     talk with a model, or with what a run learned
+  headrace serve MODEL [--port N] [--section.field value ...]
+                                                    serve it, or what a run learned, as OpenAI's interface, to this machine
   headrace export RUN [--out FOLDER]                write what a run learned as a Hugging Face folder
   headrace replay RUN [--to-step N] [--dump-batch N] train again what a run recorded, and compare it step by step
   headrace replay-batch FILE                        repeat the gradient of a bad step, RUN/bad-steps/step-..., and say where it
@@ -81,7 +85,7 @@ NAME is one of the following, or path/to/file.py:function for a function of your
 Those that train by reward take --algorithm NAME, one of grpo to distill, and whatever is set beside it counts on top.
 """
 _NAMES = "\n".join(f"  {name:<14} {entry.title}" for name, entry in CATALOGUE.items())
-_SETTINGS = {"try": TryConfig, "chat": ChatConfig, "export": ExportOptions, "replay": ReplayOptions}
+_SETTINGS = {"try": TryConfig, "chat": ChatConfig, "serve": ServeConfig, "export": ExportOptions, "replay": ReplayOptions}
 """Settings of commands that have the same ones whatever they are called with."""
 
 
@@ -126,6 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "draw": _draw,
         "eval": _eval,
         "chat": _chat,
+        "serve": serve,
         "export": _export,
         "replay": _replay,
         "replay-batch": _repeat,

@@ -26,7 +26,7 @@ from stages.rollout.mailbox import Mailbox
 from stages.rollout.requests import request_problem, version_problem
 from stages.rollout.sampling import request_key
 from stages.rollout.statistics import EngineStatistics
-from stages.rollout.steps import Job
+from stages.rollout.steps import Heard, Job, Token
 from stages.rollout.stops import Decode, Stops
 from stages.rollout.worker import Load, Scramble, Worker
 
@@ -109,6 +109,15 @@ class Engine:
             self._is_open = False
 
     @property
+    def has_ended(self) -> bool:
+        """Whether it answers nobody: it is closed, or its thread has died."""
+        return self._ended is not None
+
+    async def wait_ended(self) -> None:
+        """Wait until it answers nobody any more. Of an engine that was entered."""
+        await asyncio.shield(self._thread_ended)
+
+    @property
     def mesh(self) -> Mesh | None:
         """Devices of its own; ``None`` where it computes where the model lies."""
         return self._mesh
@@ -123,10 +132,14 @@ class Engine:
         """Numbers of rows that prefill steps of this engine have. Of an open engine."""
         return self._device.prefill_buckets
 
-    async def sample(self, request: SampleRequest) -> Sample:
+    async def sample(self, request: SampleRequest, heard: Heard | None = None) -> Sample:
         """Sample a continuation; requests beyond the number of slots wait in order, those of one session for each other.
 
         Cancelling frees the slot before the next step; what was sampled is lost, what was cached stays with the session.
+
+        Args:
+            request: see ``SampleRequest``.
+            heard: called with each token as it comes, but for the last, with which ``sample`` returns.
 
         Raises:
             ValueError: the context leaves no room for a single token, or a field is out of range.
@@ -134,7 +147,7 @@ class Engine:
             PolicyEnded: the engine is closed, or its thread died; the cause is attached.
         """
         self._check(request)
-        job = Job(request, request_key(request.key), Stops(request, self._decode))
+        job = Job(request, request_key(request.key), Stops(request, self._decode), heard=heard)
         future = self._expect(job)
         self._mailbox.post(functools.partial(self._worker.schedule.submit, job))
         try:
@@ -151,6 +164,14 @@ class Engine:
     def abort(self, session: str) -> None:
         """End what the session is sampling, at the next step: ``sample`` returns what there is, with the reason ``aborted``."""
         self._mailbox.post(functools.partial(self._worker.abort, session))
+
+    def pause(self) -> None:
+        """Make no step before ``resume``. What is being sampled stays where it is; loads and aborts go on."""
+        self._mailbox.post(functools.partial(self._worker.hold, True))
+
+    def resume(self) -> None:
+        """Go on where ``pause`` stopped."""
+        self._mailbox.post(functools.partial(self._worker.hold, False))
 
     async def load(self, weights: Weights, version: int) -> None:
         """Swap parameters without compiling; returns when they are in force.
@@ -263,6 +284,10 @@ class Engine:
             future = self._pending.get(ticket)
             # Gone or done: its caller was cancelled while the outcome was on its way.
             if future is None or future.done():
+                continue
+            if isinstance(outcome, Token) and isinstance(ticket, Job):
+                assert ticket.heard is not None
+                ticket.heard(outcome)
                 continue
             del self._pending[ticket]
             if isinstance(outcome, BaseException):

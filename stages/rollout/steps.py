@@ -4,6 +4,7 @@ Axes: R rows of a prefill step, C tokens of a row, N rows of a decode step.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -36,6 +37,18 @@ class Times:
         return began_s - self.asked_s, decoded_s - began_s, now_s - decoded_s
 
 
+class Token(NamedTuple):
+    """A token of a reply that goes on."""
+
+    id: int
+    logprob: float
+    version: int
+
+
+Heard = Callable[[Token], None]
+"""Called on the event loop with each token of a reply but the last, which comes with the whole of it."""
+
+
 @dataclass(frozen=True, eq=False)
 class Job:
     """A request on its way through the engine; compared by identity."""
@@ -46,6 +59,8 @@ class Job:
     stops: Stops
     """When its reply ends."""
     times: Times = field(default_factory=Times)
+    heard: Heard | None = None
+    """Who wants the tokens one by one; ``None`` for nobody."""
 
 
 Outcome = tuple[Job, Sample | Exception]

@@ -16,9 +16,10 @@ from stages.policy import Sample
 from stages.rollout.config import EngineConfig
 from stages.rollout.device import Device
 from stages.rollout.mailbox import Mailbox
+from stages.rollout.sampling import Drawn
 from stages.rollout.schedule import Schedule
 from stages.rollout.statistics import EngineStatistics
-from stages.rollout.steps import Decode, Job, Outcome, ReadIn
+from stages.rollout.steps import Decode, Job, Outcome, ReadIn, Token
 from stages.rollout.tracing import EngineTrace
 
 
@@ -56,6 +57,9 @@ class Worker:
         self._prefill_s = self._decode_s = 0.0
         self._reading: set[int] = set()
         """Slots whose request has not decoded yet."""
+        self._heard: set[int] = set()
+        """Slots whose newest request is wanted token by token."""
+        self._held_back = False
 
     @functools.cached_property
     def schedule(self) -> Schedule:
@@ -81,7 +85,7 @@ class Worker:
                 call()
             self._swap()
             self._admit()
-            idle = not self._step()
+            idle = self._held_back or not self._step()
             if self._ended:
                 self._report(self._ended)
                 self._ended = []
@@ -132,6 +136,10 @@ class Worker:
         self.schedule.rows.forget()
         self._ended.append((scramble, None))
 
+    def hold(self, held_back: bool) -> None:
+        """Make no steps, or make steps again."""
+        self._held_back = held_back
+
     def abort(self, session: str) -> None:
         """End what the session is sampling with what there is."""
         self._end(self.schedule.abort(session))
@@ -157,6 +165,7 @@ class Worker:
             for slot, job in placed:
                 job.times.slot, job.times.began_s = slot, now_s
                 self._reading.add(slot)
+                (self._heard.discard if job.heard is None else self._heard.add)(slot)
 
     def _swap(self) -> None:
         """Put parameters that wait in force, if their time has come. They fail whole: then the old ones stay.
@@ -229,7 +238,18 @@ class Worker:
         self._decode_s += ended_s - began_s
         if self._trace.on:
             self._trace.step("decode", began_s, ended_s, tokens)
-        self._end(self.schedule.commit_decode(work, drawn, self._version))
+        ended = self.schedule.commit_decode(work, drawn, self._version)
+        if self._heard:
+            self._tell(work, drawn)
+        self._end(ended)
+
+    def _tell(self, work: Decode, drawn: Drawn) -> None:
+        """Hand new tokens to those who want them one by one, of replies that go on."""
+        for row in np.flatnonzero(work.lengths_N).tolist():
+            job = self.schedule.jobs[slot] if (slot := int(work.slots_N[row])) in self._heard else None
+            if job is not None and job.heard is not None:
+                token = Token(int(drawn.ids_S[row]), float(drawn.logprobs_S[row]), self._version)
+                self._ended.append((job, token))
 
     def _first_step(self, work: Decode, now_s: float) -> None:
         for slot in work.slots_N[np.flatnonzero(work.lengths_N)].tolist():

@@ -108,6 +108,14 @@ class Chat(Protocol):
         """
         ...
 
+    def encode(self, text: str) -> np.ndarray:
+        """A text that is no conversation as ids, int32 [T], begun as the tokenizer begins one.
+
+        Raises:
+            ValueError: it cannot be written in this vocabulary.
+        """
+        ...
+
     def decode(self, ids: np.ndarray) -> str:
         """Any ids as text for people, special tokens shown."""
         ...

@@ -96,6 +96,10 @@ class CompactChat:
             calls.append(self._read_call(call_id(turn, index), body[start], body[start + 1 : stop], whole))
         return Message("assistant", self.decode(np.array(content, np.int64)), tuple(calls))
 
+    def encode(self, text: str) -> np.ndarray:
+        """See ``Chat.encode``. Marks that are spelt out in it stay characters."""
+        return _joined([[self.vocabulary.mark("<|bos|>")], self.vocabulary.encode(text, "a text")])
+
     def decode(self, ids: np.ndarray) -> str:
         """See ``Chat.decode``."""
         return self.vocabulary.decode(ids)

@@ -161,6 +161,10 @@ class TemplateChat:
         content, calls = parse_calls(text, turn, self.call_format, thinking=self._thinking, schemas=schemas)
         return Message("assistant", content, calls)
 
+    def encode(self, text: str) -> np.ndarray:
+        """See ``Chat.encode``. Marks that are spelt out in it are special tokens: who writes it writes the template too."""
+        return np.array(self._rendering.begun(self._rendering.encode(text)), np.int32)
+
     def decode(self, ids: np.ndarray) -> str:
         """See ``Chat.decode``. Ids outside the vocabulary (a model may have spare rows) give no text."""
         return self._rendering.decode(ids)

@@ -1,0 +1,1 @@
+"""Engines that are services: servers over HTTP behind the policy protocol."""
