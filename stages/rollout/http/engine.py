@@ -86,7 +86,7 @@ class HttpEngine:
         self._vocab_size = vocab_size or (model.config.vocab_size if model is not None else 2**31 - 1)
         self._published = Published(model, config.weights) if model is not None and config.weights is not None else None
         self._ended: str | None = "it has not been entered"
-        self._version, self._sampled, self._counts = 0, 0, False
+        self._version, self._sampled = 0, 0
         self._loaded: Path | None = None
 
     async def __aenter__(self) -> Self:
@@ -103,17 +103,18 @@ class HttpEngine:
         self._names, self._prefix = itertools.count(), secrets.token_hex(6)
         self._loading = asyncio.Lock()
         self._loaded, self._managed = None, False
-        await asyncio.gather(*(server.meet(lambda: None) for server in self._fleet.servers))
+        await asyncio.gather(*(server.meet() for server in self._fleet.servers))
         told = [server.version for server in self._fleet.servers if server.state == "ready"]
         if not told:
             await self._close()
             raise RuntimeError(
                 f"expected a server that answers; got none: {self._fleet.told()}; in servers; start one, or mend the address"
             )
-        self._version, self._counts = told[0] or 0, told[0] is not None
+        self._version = told[0] or 0
         for server in self._fleet.servers:
+            server.due = told[0]
             if server.state == "ready" and server.version != told[0]:
-                server.leave("refused", f"expected version {told[0]}, as of {self._http.servers[0]}; got {server.version}")
+                server.leave("refused", f"expected version {told[0]}, as the first server has; got {server.version}")
         self._ended = None
         self._looks = [asyncio.create_task(self._look_after(server)) for server in self._fleet.servers]
         return self
@@ -211,6 +212,8 @@ class HttpEngine:
             self._loaded, self._version, self._managed = folder, version, True
             # One that does not answer would hold up the others; it gets them when it is back.
             there = [server for server in self._fleet.servers if server.state != "down"]
+            for server in self._fleet.servers:
+                server.due = version if server.state == "down" else server.due
             took = await asyncio.gather(*(server.load(folder, version) for server in there))
         if not any(took):
             raise RuntimeError(
@@ -258,7 +261,7 @@ class HttpEngine:
                 answer = await server.sample(flight.rest_of(request), flight.name)
         except Unreachable:
             # One connection that broke says little of the server, and all of a server that was started anew.
-            await server.meet(self._wanted)
+            await server.meet()
             raise
         finally:
             flight.attempt = None
@@ -307,13 +310,9 @@ class HttpEngine:
             await asyncio.sleep(self._http.health_s)
             if self._loading.locked():
                 continue
-            met = await server.meet(self._wanted)
+            met = await server.meet()
             if not met and server.state == "refused" and self._loaded is not None and server.may_load:
                 await server.load(self._loaded, self._version)
-
-    def _wanted(self) -> int | None:
-        """The version that every server must have; ``None`` where they have told none."""
-        return self._version if self._managed or self._counts else None
 
     def _check(self, request: SampleRequest) -> None:
         if self._ended is not None:

@@ -1,4 +1,4 @@
-"""Which server a request goes to: the one that holds the prefix of its episode, while it may work; else that with least to do."""
+"""Which server a request goes to: the one with the prefix of its episode, while it may work; else the one with least to do."""
 
 import asyncio
 from collections import Counter

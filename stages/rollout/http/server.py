@@ -61,6 +61,8 @@ class Server:
         self.url, self._config, self._dialect, self._changed = url, config, dialect, changed
         self.wire = Wire(url, config)
         self.version: int | None = None
+        self.due: int | None = None
+        """Version that it must have; ``None`` for whichever it has."""
         self.state: State = "down"
         self.reason = "it was not asked yet"
         self._calls: set[anyio.CancelScope] = set()
@@ -100,11 +102,8 @@ class Server:
         self._answered += 1
         return answer
 
-    async def meet(self, wanted: Callable[[], int | None]) -> bool:
+    async def meet(self) -> bool:
         """Ask who it is. It is ready where it is well and has the version that it must have.
-
-        Args:
-            wanted: that version, once it has answered; ``None`` for whichever it has.
 
         Returns:
             Whether it is ready.
@@ -117,9 +116,9 @@ class Server:
                     told = await self._dialect.version(self.wire)
             except (ServerError, TimeoutError) as error:
                 return self.leave("refused" if isinstance(error, Declined) else "down", str(error) or "it does not answer")
-            version, self.version = wanted(), told
-            if version is not None and told != version and (told is not None or self._dialect.takes_weights):
-                return self.leave("refused", f"expected version {version}, which is in force; got {told}")
+            self.version = told
+            if self.due is not None and told != self.due and (told is not None or self._dialect.takes_weights):
+                return self.leave("refused", f"expected version {self.due}, which is in force; got {told}")
             self._set("ready", "")
             return True
 
@@ -130,6 +129,7 @@ class Server:
             Whether it is ready with them. If not, it has no work, and what it had is taken back.
         """
         async with self._asking:
+            self.due = version
             self._set("loading", f"it takes version {version}")
             try:
                 async with asyncio.timeout(self._config.load_s):

@@ -1,4 +1,4 @@
-"""What a kind of server is to the engine: questions, answers, and how it takes new weights. The kinds are the files beside it."""
+"""What a kind of server is to the engine: questions, answers, how it takes new weights. The kinds are the files beside it."""
 
 from pathlib import Path
 from typing import Any, Literal, Protocol
