@@ -31,7 +31,7 @@ class GrowingText:
         """The next token, which does not end the choice; what can be given on."""
         self._ids.append(token)
         self._held += self._new(flush=False)
-        keep = max((_overlap(self._held, stop) for stop in self._stops), default=0)
+        keep = max((_kept_back(self._held, stop) for stop in self._stops), default=0)
         given, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
         return given
 
@@ -57,6 +57,8 @@ class GrowingText:
         return text[len(known) :]
 
 
-def _overlap(text: str, stop: str) -> int:
-    """Characters at the end of a text that a stop text may begin with."""
+def _kept_back(text: str, stop: str) -> int:
+    """Characters at the end of a text that belong to a stop text, or may turn out to."""
+    if (place := text.find(stop)) >= 0:
+        return len(text) - place
     return next((size for size in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:size])), 0)

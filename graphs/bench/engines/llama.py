@@ -72,6 +72,11 @@ class LlamaProcess:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._end()
 
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self._port}"
+
     def post(self, path: str, asked: Mapping[str, Any]) -> Any:
         """Ask it, as JSON; gives the answer."""
         body, kind = json.dumps(asked).encode(), {"Content-Type": "application/json"}
@@ -83,7 +88,7 @@ class LlamaProcess:
         self._process.wait()
 
     def _url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self._port}/{path}"
+        return f"{self.url}/{path}"
 
     def _wait_open(self) -> None:
         last = time.monotonic() + OPENS_S

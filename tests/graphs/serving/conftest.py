@@ -48,7 +48,7 @@ async def running(folder: Path, token: str | None = None, **settings: Any) -> As
         server.capture_signals = contextlib.nullcontext
         with listen(config.host, config.port) as listening:
             task = asyncio.create_task(server.serve(sockets=[listening]))
-            while not server.started:
+            while not server.started:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             try:
                 yield Running(f"http://127.0.0.1:{listening.getsockname()[1]}", engine, speaker.chat, speaker.model, token)

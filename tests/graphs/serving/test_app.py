@@ -15,17 +15,21 @@ openai = pytest.importorskip("openai")
 pytestmark = [pytest.mark.extra, pytest.mark.slow]
 
 
+def client_of(url: str) -> Any:
+    return openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+
+
 @pytest.fixture
 def ask(serving: Any, pretrained_folder: Path) -> Callable[..., Any]:
     """Runs a function of the server and a client."""
 
     def run(use: Callable[..., Any], **settings: Any) -> Any:
         async def main() -> Any:
-            async with serving(pretrained_folder, **settings) as server:
-                async with openai.AsyncOpenAI(
-                    base_url=f"{server.url}/v1", api_key=server.token or "none", max_retries=0
-                ) as client:
-                    return await asyncio.wait_for(use(server, client), 120)
+            async with (
+                serving(pretrained_folder, **settings) as server,
+                openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key=server.token or "none", max_retries=0) as client,
+            ):
+                return await asyncio.wait_for(use(server, client), 120)
 
         return asyncio.run(main())
 
@@ -93,7 +97,7 @@ def test_a_stream_says_in_pieces_what_a_completion_says_at_once(ask):
     deltas = [piece.choices[0] for piece in pieces]
     assert len(deltas) > 3
     assert "".join(delta.delta.content or "" for delta in deltas) == whole.choices[0].message.content
-    assert sum((delta.token_ids for delta in deltas), []) == whole.choices[0].token_ids
+    assert [token for delta in deltas for token in delta.token_ids] == whole.choices[0].token_ids
     logprobs = [part.logprob for delta in deltas for part in delta.logprobs.content]
     assert logprobs == [part.logprob for part in whole.choices[0].logprobs.content]
     assert [delta.finish_reason for delta in deltas] == [None] * (len(deltas) - 1) + [whole.choices[0].finish_reason]
@@ -127,12 +131,12 @@ def test_a_client_that_goes_away_frees_its_slot(ask):
         asked = {"model": "tiny", "prompt": [5, 6, 7], "max_tokens": 50, "extra_body": {"ignore_eos": True}}
         server.engine.pause()  # so that none of them can end by itself
         tasks = [asyncio.create_task(client.completions.create(**asked)) for _ in range(6)]
-        while server.engine.statistics().slots_busy + server.engine.statistics().waiting < 6:
+        while server.engine.statistics().slots_busy + server.engine.statistics().waiting < 6:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        while server.engine.statistics().slots_busy + server.engine.statistics().waiting:
+        while server.engine.statistics().slots_busy + server.engine.statistics().waiting:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         server.engine.resume()
         return (await client.completions.create(**asked)).choices[0].finish_reason
@@ -177,7 +181,7 @@ def one_server(serving: Any, tmp_path_factory: Any, request: Any):
         server = runner.run(context.__aenter__())
 
         async def asked(use: Callable[[Any], Any]) -> Any:
-            async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+            async with client_of(server.url) as client:
                 return await use(client)
 
         yield lambda use: runner.run(asked(use))
@@ -189,7 +193,7 @@ def test_requests_beyond_the_bound_are_told_when_to_come_again(ask):
         server.engine.pause()
         asked = {"model": "tiny", "prompt": [5], "max_tokens": 2}
         tasks = [asyncio.create_task(client.completions.create(**asked)) for _ in range(3)]
-        while server.engine.statistics().slots_busy + server.engine.statistics().waiting < 3:
+        while server.engine.statistics().slots_busy + server.engine.statistics().waiting < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         with pytest.raises(openai.RateLimitError) as refused:
             await client.completions.create(**asked)
