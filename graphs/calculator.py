@@ -8,6 +8,7 @@ from typing import Literal
 from flax import nnx
 from pydantic import BaseModel, ConfigDict, Field
 
+from graphs.engines import make_engine
 from graphs.evaluate import EvaluateConfig
 from graphs.parts import Parts
 from graphs.program import Program, evaluation, training, warm_start
@@ -23,7 +24,7 @@ from stages.models.config import ModelConfig, RotaryConfig
 from stages.models.transformer import Transformer
 from stages.rewards.answers import exact_answer
 from stages.rollout.config import EngineConfig
-from stages.rollout.engine import Engine
+from stages.rollout.http.config import HttpConfig
 from stages.tasks.arithmetic import DEMONSTRATIONS, ArithmeticConfig, arithmetic_tasks
 from stages.tasks.examples import read_examples
 from stages.text.compact import CompactChat
@@ -60,6 +61,8 @@ class CalculatorConfig(BaseModel):
     """Shape of the policy. The base of its rotary positions suits episodes of some 30 tokens."""
     engine: EngineConfig = EngineConfig(slots=128, context_length=64, prefill_rows=32, prefill_chunk=16)
     """Shapes of the engine."""
+    servers: HttpConfig | None = None
+    """Servers that sample in place of an engine in this process; ``None`` for that engine."""
     warm_start: SftConfig = SftConfig(
         steps=400,
         examples_per_step=44,
@@ -94,7 +97,7 @@ def calculator(asked: CalculatorConfig) -> Program:
     parts = Parts(
         model=model,
         load=lambda: nnx.update(model, nnx.state(Transformer(config.model, nnx.Rngs(config.seed)), nnx.Param)),
-        engine=Engine(model, config.engine, decode=chat.decode),
+        engine=make_engine(model, config.engine, chat, config.servers),
         chat=chat,
         agent=ToolAgent(),
         make_env=on_loop(lambda task: ToolEnv([tool])),

@@ -22,6 +22,7 @@ from stages.models.critic import ActorCritic
 from stages.models.lora import has_adapters, trained
 from stages.models.mesh import mesh_of, row_sharding
 from stages.models.sharding import cache_sharding, shardings
+from stages.rollout.http.engine import HttpEngine
 from stages.scoring.held import RESTS
 from stages.train.programs import Layout, Programs, programs, rows_like
 
@@ -142,7 +143,9 @@ def _scoring_needs(parts: Parts, training: Training) -> tuple[list[Need], list[N
 
 
 def _engine_needs(parts: Parts) -> list[Need]:
-    """Keys and values, and a copy of the weights where the engine cannot share them."""
+    """Keys and values, and a copy of the weights where the engine cannot share them. Nothing here of what servers have."""
+    if isinstance(parts.engine, HttpEngine):
+        return []
     engine, model = parts.engine.config, parts.model.config
     state = nnx.state(parts.model, nnx.Param)
     mesh, dtype = parts.engine.mesh or mesh_of(state), engine.dtype or model.dtype

@@ -16,6 +16,7 @@ from stages.records import Message, Task, Weights
 from stages.rewards.functions import Function
 from stages.rewards.stage import Rewards
 from stages.rollout.engine import Engine
+from stages.rollout.http.engine import HttpEngine
 from stages.text.chat import Chat, ToolSpec
 from stages.train.samples import Samples
 
@@ -27,7 +28,7 @@ class Parts:
     Attributes:
         model: the policy; trainers write its parameters back when they close.
         load: fills in the parameters, once everything is checked; does nothing for a model that has them.
-        engine: samples from it.
+        engine: samples from it, here or on servers.
         chat: format of conversations.
         agent: holds them.
         make_env: makes the environment of one episode, or lends it.
@@ -44,7 +45,7 @@ class Parts:
 
     model: Transformer
     load: Callable[[], object]
-    engine: Engine
+    engine: Engine | HttpEngine
     chat: Chat
     agent: Agent
     make_env: MakeEnv | EnvPool

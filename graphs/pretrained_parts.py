@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import tyro
 from pydantic import BaseModel, ConfigDict, Field
 
+from graphs.engines import make_engine
 from graphs.evaluate import EvaluateConfig
 from graphs.model_and_chat import describe_both
 from graphs.model_source import find_model
@@ -24,7 +25,7 @@ from stages.models.pretrained import fill_model
 from stages.records import Task
 from stages.rewards.answers import exact_answer, last_number, needs_answer, needs_number
 from stages.rollout.config import EngineConfig
-from stages.rollout.engine import Engine
+from stages.rollout.http.config import HttpConfig
 from stages.tasks.arithmetic import ArithmeticConfig, Split, arithmetic_tasks
 from stages.tasks.columns import Columns
 from stages.tasks.files import read_tasks
@@ -47,6 +48,8 @@ class PolicyConfig(PlacingConfig):
     """Commit, branch or tag of a teacher on the Hub; ``None`` takes its main branch."""
     engine: EngineConfig = EngineConfig(slots=32, context_length=256)
     """Shapes of the engine."""
+    servers: HttpConfig | None = None
+    """Servers that sample in place of an engine in this process; ``None`` for that engine."""
     system: str | None = None
     """System message of every episode; ``None`` leaves it to the chat template."""
     tools: Literal["none", "calculator"] = "none"
@@ -120,7 +123,7 @@ def make_parts(config: PretrainedConfig) -> Parts:
     return Parts(
         model=model,
         load=functools.partial(fill_model, model, source.path),
-        engine=Engine(model, policy.engine, decode=chat.decode, mesh=places.engine),
+        engine=make_engine(model, policy.engine, chat, policy.servers, places.engine),
         chat=chat,
         agent=ToolAgent() if tools else ModelAgent(),
         make_env=on_loop(lambda task: ToolEnv(tools, system=policy.system) if tools else TaskEnv(system=policy.system)),

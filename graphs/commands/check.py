@@ -11,6 +11,7 @@ from graphs.program import Program
 from graphs.runs.execute import prove
 from graphs.topology import declared
 from stages.models.lora import trained
+from stages.rollout.http.engine import HttpEngine
 from stages.rollout.verify import verify_sync
 
 
@@ -42,12 +43,15 @@ def _verifying(program: Program) -> Work:
     parts = program.parts
     if parts is None:
         raise ValueError(f"expected a program with a model and an engine, got {program.name}; leave --verify-sync out")
+    engine = parts.engine
+    if isinstance(engine, HttpEngine):
+        raise ValueError("expected an engine in this process with --verify-sync, got servers; leave the flag out")
 
     async def verify() -> None:
         parts.load()
-        async with parts.engine:
+        async with engine:
             for kind in dict.fromkeys((nnx.Param, trained(parts.model))):
-                report = await verify_sync(parts.engine, nnx.state(parts.model, kind))
+                report = await verify_sync(engine, nnx.state(parts.model, kind))
                 size = f"{report.num_leaves} arrays, {report.num_bytes / 1e6:.1f} MB"
                 if report.differing:
                     raise RuntimeError(

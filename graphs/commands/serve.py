@@ -1,4 +1,7 @@
-"""``headrace serve``: a model, or what a run learned, behind OpenAI's interface. What it answers is in ``graphs/serving``."""
+"""``headrace serve``: a model, or what a run learned, behind OpenAI's interface. What it answers is in ``graphs/serving``.
+
+It also serves the first weights of a program that trains from scratch, so that it can be the engine of that training.
+"""
 
 import asyncio
 import socket
@@ -6,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from graphs.catalogue import CATALOGUE
 from graphs.commands.chat import LONGEST_DEFAULT, PREFILL_CHUNK, ChatConfig, Speaker, find_speaker
 from graphs.commands.command_line import Work, tell
 from graphs.serving.app import Served, application
@@ -33,7 +37,7 @@ def serve(arguments: list[str]) -> Work:
     config = read_settings(ServeConfig, rest, f"headrace serve {name}")
     uvicorn = optional_package("uvicorn", "serve", "headrace serve")
     token = read_token(config)
-    speaker = find_speaker(name, ChatConfig(revision=config.revision))
+    speaker = to_serve(name, config)
     listening = listen(config.host, config.port)
 
     def work() -> None:
@@ -42,6 +46,20 @@ def serve(arguments: list[str]) -> Work:
             asyncio.run(_serve(uvicorn, speaker, config, token, listening, config.name or Path(name).name))
 
     return work
+
+
+def to_serve(name: str, config: ServeConfig) -> Speaker:
+    """What is served: a model, what a run learned, or the first weights of a program that trains from scratch.
+
+    Raises:
+        ValueError, LookupError, OSError, ImportError: there is none of the name, or it cannot be read.
+    """
+    if name in CATALOGUE:
+        entry = CATALOGUE[name]
+        parts = entry.make(entry.config()).parts
+        assert parts is not None, "every ready program has parts"
+        return Speaker(parts.model, parts.load, parts.chat, parts.opening)
+    return find_speaker(name, ChatConfig(revision=config.revision))
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -79,12 +97,10 @@ async def _serve(
     model = merged(speaker.model) if has_adapters(speaker.model) else speaker.model
     async with Engine(model, engine_config(model, config), decode=speaker.chat.decode) as engine:
         app = application(Served(name, model, engine, speaker.chat, config, token))
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app, log_level="warning", access_log=False, lifespan="off", proxy_headers=False, timeout_graceful_shutdown=CLOSING_S,
-                server_header=False,
-            )
-        )  # fmt: skip
+        options = {"log_level": "warning", "access_log": False, "server_header": False}
+        # Who asks is whoever is on the other end: no header is believed to name another.
+        options |= {"lifespan": "off", "proxy_headers": False, "timeout_graceful_shutdown": CLOSING_S}
+        server = uvicorn.Server(uvicorn.Config(app, **options))
         ended = asyncio.create_task(_when_ended(engine, lambda: setattr(server, "should_exit", True)))
         host, port = listening.getsockname()[:2]
         who = "to whoever has the token" if token is not None else "to this machine alone"

@@ -43,6 +43,12 @@ MAY_CHANGE: Mapping[str, str] = {
     "*engine.kept": "how fast; the last bits of numbers may differ",
     "*engine.eviction": "how fast; the last bits of numbers may differ",
     "*engine.prefill_*": "how fast; the last bits of numbers may differ",
+    "*servers.urls": "where is sampled",
+    "*servers.weights": "where weights are handed over",
+    "*servers.token_variable": "how servers are asked",
+    "*servers.attempts": "how servers are asked",
+    "*servers.*_s": "how servers are asked",
+    "*servers.slots": "how fast; the last bits of numbers may differ",
 }
 """Settings, by the end of their path, that a run may go on with changed, and what they decide. Every other one is refused."""
 HASHED = ("model", "tokenizer", "template")

@@ -15,6 +15,7 @@ LAST_LINES = {
     "broken_edge.py": "refused with 1 fault, rule B2, before anything ran",
     "own_environment.py": "100 numbers found in at most 7 turns, 5.8 on average",
     "grpo_with_a_tool.py": "3 steps, no lag above 1: True",
+    "remote_engine.py": "3 steps, and the server samples from version 3: True",
     "own_tool.py": "held-out success: 0.000 now",
     "fan_out_and_in.py": "40 facts at 50 a second took at least 0.78 s: True; {'fact': 40, 'sum': 20}",
     "shell_agent.py": "solved 0.000 in one turn, 1.000 at a shell",
@@ -24,8 +25,13 @@ LAST_LINES = {
     "curriculum.py": "160 groups trained, each draw with one end: True",
     "reasoning_gym_tasks.py": "18 of 18 sums right, 1 of 22 with a minus",
 }
-NEEDS = {"frozen_lake.py": "gymnasium", "mcp_tool.py": "mcp", "reasoning_gym_tasks.py": "reasoning-gym"}
-"""Optional packages of examples, which say that they were skipped where the package is absent."""
+NEEDS = {
+    "frozen_lake.py": ("gymnasium", "gymnasium"),
+    "mcp_tool.py": ("mcp", "mcp"),
+    "reasoning_gym_tasks.py": ("reasoning-gym", "reasoning_gym"),
+    "remote_engine.py": ("serve", "uvicorn"),
+}
+"""Extras of examples, each with a module it brings. They say that they were skipped where that is absent."""
 
 
 def test_every_example_is_in_the_table() -> None:
@@ -39,6 +45,6 @@ def test_every_example_is_in_the_table() -> None:
 def test_an_example_ends_as_it_says(name: str) -> None:
     done = subprocess.run([sys.executable, FOLDER / name], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    absent = name in NEEDS and find_spec(NEEDS[name].replace("-", "_")) is None
-    last = f"skipped: it needs pip install 'headrace[{NEEDS[name]}]'" if absent else LAST_LINES[name]
+    extra, module = NEEDS.get(name, ("", "json"))
+    last = LAST_LINES[name] if find_spec(module) is not None else f"skipped: it needs pip install 'headrace[{extra}]'"
     assert done.stdout.rstrip().splitlines()[-1] == last

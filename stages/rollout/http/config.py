@@ -16,15 +16,15 @@ class HttpConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    servers: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
+    urls: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
     """Addresses, such as ``http://127.0.0.1:8000``, without a path. All of them serve the same model."""
     dialect: Literal["headrace", "vllm", "sglang", "llama"] = "headrace"
     """What the servers are: ``headrace serve``, vLLM, SGLang, or llama.cpp's server."""
     model: str | None = None
     """Name of the model on the servers; ``None`` takes the one that they list first."""
     weights: Path | None = None
-    """Folder that this process writes and the servers read, where new weights are handed over; ``None`` hands none over: the
-    servers have the initial weights already, and there is no training."""
+    """Folder that this process writes and the servers read, where weights are handed over; ``None`` hands none over: the
+    servers have those of the model already, and new ones are refused."""
     token_variable: str = "HEADRACE_TOKEN"
     """Variable of the environment that holds the servers' token; without it none is sent."""
     slots: int = Field(default=32, ge=1)
@@ -55,14 +55,18 @@ class HttpConfig(BaseModel):
 
     @model_validator(mode="after")
     def _addresses(self) -> Self:
-        for url in self.servers:
+        for url in self.urls:
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
-                raise ValueError(f"expected addresses such as http://127.0.0.1:8000; got {url!r}, in servers; leave paths out")
+                raise ValueError(
+                    f"expected addresses such as http://127.0.0.1:8000; got {url!r}, in servers.urls; leave paths out"
+                )
             if parts.username is not None or parts.password is not None:
-                raise ValueError(f"expected no password in an address; got one, of {parts.hostname}, in servers; use a token")
-        if len(set(self.servers)) < len(self.servers):
-            raise ValueError(f"expected each server once; got {', '.join(self.servers)}, in servers; leave out the second")
+                raise ValueError(
+                    f"expected no password in an address; got one, of {parts.hostname}, in servers.urls; use a token"
+                )
+        if len(set(self.urls)) < len(self.urls):
+            raise ValueError(f"expected each server once; got {', '.join(self.urls)}, in servers.urls; leave out the second")
         return self
 
     @property

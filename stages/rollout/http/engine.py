@@ -11,6 +11,7 @@ draws goes with it. Others draw by rules of their own. Whatever is sent again ha
 import asyncio
 import contextlib
 import itertools
+import operator
 import random
 import secrets
 from collections.abc import Coroutine
@@ -18,8 +19,10 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import anyio
+import jax
 import msgspec
 import numpy as np
+from flax import nnx
 
 from stages.models.transformer import Transformer
 from stages.policy import PolicyEnded, Sample, SampleRequest
@@ -81,7 +84,7 @@ class HttpEngine:
     """It has no devices here."""
 
     def __init__(self, config: HttpConfig, model: Transformer | None = None, vocab_size: int | None = None) -> None:
-        self._http, self._dialect = config, DIALECTS[config.dialect]
+        self._http, self._dialect, self._model = config, DIALECTS[config.dialect], model
         self.config = EngineConfig(slots=config.slots, context_length=config.context_length)
         self._vocab_size = vocab_size or (model.config.vocab_size if model is not None else 2**31 - 1)
         self._published = Published(model, config.weights) if model is not None and config.weights is not None else None
@@ -102,13 +105,16 @@ class HttpEngine:
         self._errands: set[asyncio.Task[Any]] = set()
         self._names, self._prefix = itertools.count(), secrets.token_hex(6)
         self._loading = asyncio.Lock()
-        self._loaded, self._managed = None, False
+        self._loaded = None
+        self._opened = (
+            [] if self._model is None or self._published is not None else jax.tree.leaves(nnx.state(self._model, nnx.Param))
+        )
         await asyncio.gather(*(server.meet() for server in self._fleet.servers))
         told = [server.version for server in self._fleet.servers if server.state == "ready"]
         if not told:
             await self._close()
             raise RuntimeError(
-                f"expected a server that answers; got none: {self._fleet.told()}; in servers; start one, or mend the address"
+                f"expected a server that answers; got none: {self._fleet.told()}; in servers.urls; start one, or mend it"
             )
         self._version = told[0] or 0
         for server in self._fleet.servers:
@@ -201,15 +207,15 @@ class HttpEngine:
         if self._ended is not None:
             raise PolicyEnded(f"expected an open engine; got one that is not: {self._ended}; in HttpEngine.load")
         if self._published is None:
-            if version == 0 and not self._managed:
+            if version == self._version and self._are_those_at_opening(weights):
                 return
             raise RuntimeError(
-                f"expected a folder for new weights; got none, for version {version}, in HttpEngine.load; set servers.weights "
-                "to one that the servers read"
+                f"expected a folder to hand weights over in; got none, for version {version}, in HttpEngine.load; set "
+                "servers.weights to one that the servers read"
             )
         async with self._loading:
             folder = await asyncio.to_thread(self._published.write, weights.parameters, version)
-            self._loaded, self._version, self._managed = folder, version, True
+            self._loaded, self._version = folder, version
             # One that does not answer would hold up the others; it gets them when it is back.
             there = [server for server in self._fleet.servers if server.state != "down"]
             for server in self._fleet.servers:
@@ -272,6 +278,11 @@ class HttpEngine:
         elif not flight.aborted:
             raise Rerouted(f"expected a token; got a request that was ended before it had one, of {server.url}")
         return answer.stop_reason
+
+    def _are_those_at_opening(self, weights: Weights) -> bool:
+        """Whether weights are, array by array, what the model had when the engine was opened: what the servers have."""
+        given = jax.tree.leaves(weights.parameters)
+        return bool(given) and len(given) == len(self._opened) and all(map(operator.is_, given, self._opened))
 
     def _made(self, request: SampleRequest, flight: _Flight, reason: Any) -> Sample:
         """The sample of all parts."""

@@ -24,7 +24,7 @@ class Fleet:
         self._news = asyncio.Event()
         self._home: dict[str, Server] = {}
         self._episodes: Counter[str] = Counter()
-        self.servers = tuple(Server(url.rstrip("/"), config, dialect, self._tell) for url in config.servers)
+        self.servers = tuple(Server(url.rstrip("/"), config, dialect, self._tell) for url in config.urls)
 
     async def choose(self, session: str) -> Server:
         """The server for a session's next request; waits while none may work.
@@ -41,8 +41,8 @@ class Fleet:
                 since_s = anyio.current_time()
             elif anyio.current_time() >= since_s + down_s:
                 raise PolicyEnded(
-                    f"expected a server that may work; got none for {down_s:g} s: {self.told()}; in servers; start one, or "
-                    "look at what it says"
+                    f"expected a server that may work; got none for {down_s:g} s: {self.told()}; in servers.urls; start one, "
+                    "or look at what it says"
                 )
         return server
 

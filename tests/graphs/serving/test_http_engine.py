@@ -48,7 +48,7 @@ def over(serving: Any, pretrained_folder: Path, token: str, monkeypatch: pytest.
     def run(use: Callable[..., Any], folder: Path | None = None, **settings: Any) -> Any:
         async def main() -> Any:
             async with serving(pretrained_folder, token=token, weights=folder, **settings) as server:
-                config = HttpConfig(servers=(server.url,), context_length=64, weights=folder, health_s=0.1)
+                config = HttpConfig(urls=(server.url,), context_length=64, weights=folder, health_s=0.1)
                 async with HttpEngine(config, server.model) as engine:
                     return await asyncio.wait_for(use(server, engine), 120)
 
@@ -147,7 +147,7 @@ def test_a_server_process_that_is_killed_loses_no_request(serving, pretrained_fo
 
     async def main() -> Any:
         async with serving(pretrained_folder, token=token) as server:
-            config = HttpConfig(servers=(url, server.url), context_length=64, health_s=0.1, backoff_s=0.01)
+            config = HttpConfig(urls=(url, server.url), context_length=64, health_s=0.1, backoff_s=0.01)
             async with HttpEngine(config, server.model) as engine:
                 asked = [request(number, max_tokens=40, stop_ids=()) for number in range(12)]
                 tasks = [asyncio.create_task(engine.sample(each)) for each in asked]

@@ -40,7 +40,7 @@ def request(**changes: Any) -> SampleRequest:
 
 def with_servers(use: Callable[[HttpEngine], Awaitable[Any]], fakes: list[Any], dialect: str, model: Any = None, **settings):
     base = {"context_length": 48, "backoff_s": 0.001, "health_s": 0.02, "down_s": 20.0}
-    config = HttpConfig(servers=tuple(fake.url for fake in fakes), dialect=dialect, **{**base, **settings})
+    config = HttpConfig(urls=tuple(fake.url for fake in fakes), dialect=dialect, **{**base, **settings})
 
     async def main() -> Any:
         async with HttpEngine(config, model) as engine:
@@ -324,7 +324,7 @@ def test_new_weights_without_a_folder_for_them_are_refused_and_version_0_is_what
 
     async def use(engine):
         await engine.load(weights_of(model), 0)
-        with pytest.raises(RuntimeError, match="expected a folder for new weights; got none, for version 1"):
+        with pytest.raises(RuntimeError, match="expected a folder to hand weights over in; got none, for version 1"):
             await engine.load(weights_of(model), 1)
 
     with_servers(use, [fake], "vllm", model)
@@ -353,7 +353,7 @@ def test_of_the_written_weights_the_last_two_stay(fakes, model, tmp_path):
 )
 def test_addresses_are_checked(servers, told):
     with pytest.raises(ValueError, match=told):
-        HttpConfig(servers=servers)
+        HttpConfig(urls=servers)
 
 
 def test_weights_path_exists_only_whole(model, tmp_path: Path):

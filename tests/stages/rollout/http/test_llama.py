@@ -43,13 +43,13 @@ def test_greedy_tokens_of_llama_cpp_are_those_of_our_engine(tmp_path):
     options = {"parallel": 4, "ctx-size": 256, "cache-type-k": "f32", "cache-type-v": "f32", "flash-attn": "off"}
 
     async def main(url: str):
-        config = HttpConfig(servers=(url,), dialect="llama", context_length=64)
+        config = HttpConfig(urls=(url,), dialect="llama", context_length=64)
         shapes = EngineConfig(slots=4, context_length=64, prefill_rows=4, prefill_chunk=16)
         async with HttpEngine(config, model) as engine, Engine(model, shapes) as own:
             theirs = await asyncio.gather(*(engine.sample(request(number)) for number in range(6)))
             ours = await asyncio.gather(*(own.sample(request(number)) for number in range(6)))
             await engine.load(Weights(nnx.state(model, nnx.Param)), 0)
-            with pytest.raises(RuntimeError, match="expected a folder for new weights"):
+            with pytest.raises(RuntimeError, match="expected a folder to hand weights over in"):
                 await engine.load(Weights(nnx.state(model, nnx.Param)), 1)
             return theirs, ours
 
