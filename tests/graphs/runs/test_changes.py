@@ -5,6 +5,7 @@ import pytest
 from flow.saving import Difference
 from graphs.catalogue import CATALOGUE
 from graphs.runs.changes import MAY_CHANGE, of_graph, of_settings, of_versions, stopping
+from stages.rollout.http.config import HttpConfig
 
 BEFORE = {
     "seed": 0,
@@ -92,5 +93,7 @@ def _paths(config: dict, given: dict, above: str = ""):
             yield from _paths(value, given, f"{above}{name}.")
         elif isinstance(value, dict) and name in given:
             yield f"{above}{name}.x"
+        elif name == "servers":
+            yield from (f"{above}{name}.{field}" for field in HttpConfig.model_fields)
         else:
             yield f"{above}{name}"

@@ -1,7 +1,6 @@
 """A training whose engine is a server: it is the training with an engine in the process, to the bit."""
 
 import asyncio
-import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 
 from graphs.calculator import calculator
 from graphs.commands.serve import listen
+from graphs.runs.equal import unequal
 from graphs.serving.config import ServeConfig
 from stages.rollout.engine import Engine
 from stages.rollout.http.config import HttpConfig
@@ -54,25 +54,15 @@ class ServerThread:
                 await task
 
 
-def steps_of(folder: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    kept = ("step", "loss", "reward_mean", "engine_gap", "gradient_norm", "success")
-    return [{name: row[name] for name in kept if name in row} for row in rows if "step" in row]
-
-
 @pytest.mark.extra
 @pytest.mark.slow
 def test_a_training_over_a_server_is_the_training_in_the_process_to_the_bit(config, run, token, tmp_path, monkeypatch):
     pytest.importorskip("uvicorn")
     pytest.importorskip("starlette")
     monkeypatch.setenv("HEADRACE_TOKEN", token)
-    here = run(calculator(config()), tmp_path / "here")
+    run(calculator(config()), tmp_path / "here")
     weights = tmp_path / "weights"
     with ServerThread(config(), token, weights) as url:
         servers = HttpConfig(urls=(url,), weights=weights, slots=16, context_length=64)
-        there = run(calculator(config(servers=servers)), tmp_path / "there")
-    assert steps_of(tmp_path / "here") == steps_of(tmp_path / "there")
-    assert len(steps_of(tmp_path / "here")) >= 3
-    scores = ("heldout_before", "heldout_after")
-    assert [here[name] for name in scores] == [there[name] for name in scores]
-    assert here["hashes"]["parameters"] == there["hashes"]["parameters"]
+        run(calculator(config(servers=servers)), tmp_path / "there")
+    assert unequal(tmp_path / "here", tmp_path / "there") == []

@@ -514,3 +514,37 @@ def test_settings_that_do_not_fit_are_refused():
     """S105."""
     with pytest.raises(ValueError, match="slot\n"):
         EngineConfig(slot=4)
+
+
+def test_tokens_are_heard_one_by_one_and_the_last_with_the_sample():
+    async def use(engine: Engine):
+        heard = [[] for _ in range(6)]
+        asked = [request(number, max_tokens=12) for number in range(6)]
+        samples = await asyncio.gather(*(engine.sample(each, heard[number].append) for number, each in enumerate(asked)))
+        alone = [await engine.sample(request(number, max_tokens=12, session=f"alone {number}")) for number in range(6)]
+        return heard, samples, alone
+
+    heard, samples, alone = with_engine(use)
+    for tokens, sample, own in zip(heard, samples, alone, strict=True):
+        assert [token.id for token in tokens] == sample.ids[:-1].tolist()
+        assert [token.logprob for token in tokens] == sample.logprobs[:-1].tolist()
+        assert {token.version for token in tokens} <= {0}
+        assert sample.ids.tolist() == own.ids.tolist()
+
+
+def test_a_paused_engine_makes_no_step_and_takes_weights():
+    async def use(engine: Engine):
+        engine.pause()
+        task = asyncio.create_task(engine.sample(request(0)))
+        other = make_model(1)
+        await engine.load(weights_of(other), 3)
+        steps = engine.statistics().steps
+        assert engine.statistics().slots_busy == 1
+        assert not task.done()
+        engine.resume()
+        return steps, await task, await engine.sample(request(0, session="own"))
+
+    steps, sample, own = with_engine(use)
+    assert steps == 0
+    assert sample.versions.tolist() == [3] * len(sample.ids)
+    assert sample.ids.tolist() == own.ids.tolist()

@@ -120,3 +120,9 @@ def test_a_call_that_a_stop_string_ended_is_cut_off():
     """S47: only a mark ends a call, so its argument is not taken to be whole."""
     [call] = CHAT.read(CHAT.write(Message("assistant", "", (ToolCall("", "calculator", {"expression": "1+1="}),)))[:-1]).calls
     assert call == BadCall("call-0-0", "the call was cut off")
+
+
+def test_a_text_that_is_no_conversation_is_written_behind_the_begin_token():
+    assert CHAT.encode("12*34").tolist() == ids_of("<|bos|>12*34").tolist()
+    with pytest.raises(ValueError, match="in a text"):
+        CHAT.encode("é")

@@ -223,3 +223,11 @@ def test_reading_never_raises(ids):
 def test_a_bad_call_cannot_be_written():
     with pytest.raises(ValueError, match="expected calls that can be written"):
         CHAT.write(Message("assistant", "", (BadCall("call-0-0", "broken"),)))
+
+
+def test_a_text_that_is_no_conversation_begins_as_the_tokenizer_begins_one_and_its_marks_are_tokens():
+    begun = TemplateChat(byte_tokenizer(CHATML, begin="<|bos|>"))
+    text = "<|im_start|>user\nhi<|im_end|>\n"
+    assert begun.decode(begun.encode(text)) == f"<|bos|>{text}"
+    assert begun.encode(text).tolist() == begun.encode(f"<|bos|>{text}").tolist()
+    assert len(TemplateChat(byte_tokenizer(CHATML)).encode(text)) == len("user\nhi\n") + 2
