@@ -69,7 +69,8 @@ def listen(host: str, port: int) -> socket.socket:
         ValueError: the address cannot be had.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    taken = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends at once what is written only where the protocol is named; else an answer waits 40 ms for its second half.
+    taken = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind((host, port))

@@ -44,6 +44,8 @@ DIALECTS: dict[str, Dialect] = {
     "headrace": HeadraceDialect(), "vllm": VllmDialect(), "sglang": SglangDialect(), "llama": LlamaDialect(),
 }  # fmt: skip
 """By name."""
+RELEASED_WITHIN_S = 0.05
+"""Seconds until a server is told that sessions are over."""
 
 
 class _Flight:
@@ -103,6 +105,7 @@ class HttpEngine:
         self._fleet = Fleet(self._http, self._dialect)
         self._flights: dict[str, list[_Flight]] = {}
         self._errands: set[asyncio.Task[Any]] = set()
+        self._over: dict[Server, list[str]] = {}
         self._names, self._prefix = itertools.count(), secrets.token_hex(6)
         self._loading = asyncio.Lock()
         self._loaded = None
@@ -129,6 +132,7 @@ class HttpEngine:
         """Close connections; pending requests raise."""
         if self._ended is not None:
             return
+        self._tell_released()
         self._ended = "it was closed"
         for look in self._looks:
             look.cancel()
@@ -183,8 +187,11 @@ class HttpEngine:
 
     def release(self, session: str) -> None:
         """The episode is over: its cache may go. Unknown sessions are ignored."""
-        if self._ended is None and (server := self._fleet.forget(session)) is not None and server.state == "ready":
-            self._run(self._dialect.release(server.wire, session))
+        if self._ended is not None or (server := self._fleet.forget(session)) is None:
+            return
+        if not self._over:
+            asyncio.get_running_loop().call_later(RELEASED_WITHIN_S, self._tell_released)
+        self._over.setdefault(server, []).append(session)
 
     def abort(self, session: str) -> None:
         """End what the session is sampling: ``sample`` returns what there is, with the reason ``aborted``."""
@@ -308,6 +315,13 @@ class HttpEngine:
         grown = self._http.backoff_s * 2 ** (attempts - 1)
         wanted = grown * random.uniform(0.5, 1.0) if asked is None else asked * random.uniform(1.0, 1.5)
         return min(wanted, self._http.max_backoff_s)
+
+    def _tell_released(self) -> None:
+        """Tell servers what will not come back: many sessions in one request, since each request costs milliseconds."""
+        over, self._over = self._over, {}
+        for server, sessions in over.items():
+            if server.state == "ready" and self._ended is None:
+                self._run(self._dialect.release(server.wire, sessions))
 
     async def _end(self, flight: _Flight, server: Server | None) -> None:
         if server is not None and await self._dialect.abort(server.wire, flight.name):

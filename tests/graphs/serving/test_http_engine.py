@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import numpy as np
 import pytest
 from flax import nnx
@@ -40,6 +41,13 @@ def other_weights(model: Transformer) -> Weights:
     return Weights(nnx.state(Transformer(model.config, nnx.Rngs(7)), nnx.Param))
 
 
+async def sessions_at(server: Any) -> int:
+    """Sessions that a server remembers."""
+    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {server.token}"}, trust_env=False) as client:
+        text = (await client.get(f"{server.url}/metrics")).text
+    return int(float(re.findall(r"^headrace_sessions ([\d.]+)$", text, re.MULTILINE)[0]))
+
+
 @pytest.fixture
 def over(serving: Any, pretrained_folder: Path, token: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Runs a function of a server and an engine over it."""
@@ -66,8 +74,12 @@ def test_requests_of_several_turns_have_the_engines_own_tokens_and_keep_their_ca
         after = [
             await server.engine.sample(request(number, 1, ids=grown[number], session=f"own {number}")) for number in range(3)
         ]
+        before = await sessions_at(server)
         for number in range(3):
             engine.release(f"episode {number}")
+        while await sessions_at(server):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert before == 3
         return first, second, own, after
 
     first, second, own, after = over(use)

@@ -1,6 +1,7 @@
 """Who and what a server refuses: strangers, pages of others, bodies without end, paths outside, versions out of order."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import httpx2
 import pytest
 from flax import nnx
 
+from graphs.commands.serve import listen
 from graphs.serving.config import ServeConfig, is_loopback, read_token
 from stages.models.huggingface import write_huggingface
 from stages.models.transformer import Transformer
@@ -222,3 +224,16 @@ def test_a_server_that_others_reach_or_that_takes_weights_needs_a_token(monkeypa
         read_token(ServeConfig())
     monkeypatch.setenv("HEADRACE_TOKEN", "long-enough-to-be-one")
     assert read_token(ServeConfig(host="0.0.0.0")) == "long-enough-to-be-one"
+
+
+def test_an_answer_is_sent_at_once():
+    """asyncio turns Nagle's algorithm off only where the protocol is named, which accepted connections inherit."""
+    with listen("127.0.0.1", 0) as listening:
+        assert listening.proto == socket.IPPROTO_TCP
+
+
+def test_an_address_that_is_taken_is_told():
+    with listen("127.0.0.1", 0) as listening:
+        listening.listen()
+        with pytest.raises(ValueError, match="expected an address that can be listened at"):
+            listen("127.0.0.1", listening.getsockname()[1])

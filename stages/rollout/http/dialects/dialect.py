@@ -83,8 +83,8 @@ class Dialect(Protocol):
         """End a request with what there is. False where that cannot be asked for: whoever waits closes the connection."""
         ...
 
-    async def release(self, wire: Wire, session: str) -> None:
-        """A session will not come back."""
+    async def release(self, wire: Wire, sessions: list[str]) -> None:
+        """Sessions will not come back."""
         ...
 
     async def pause(self, wire: Wire) -> None:

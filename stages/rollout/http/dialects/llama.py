@@ -66,7 +66,7 @@ class LlamaDialect:
         """See ``Dialect.abort``: it ends what nobody waits for."""
         return False
 
-    async def release(self, wire: Wire, session: str) -> None:
+    async def release(self, wire: Wire, sessions: list[str]) -> None:
         """See ``Dialect.release``: prefixes are cached by their tokens."""
 
     async def pause(self, wire: Wire) -> None:

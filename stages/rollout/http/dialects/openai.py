@@ -64,9 +64,9 @@ class HeadraceDialect:
         """See ``Dialect.abort``. A server without a token is not asked to: it ends what nobody waits for."""
         return await _abort(wire, name)
 
-    async def release(self, wire: Wire, session: str) -> None:
+    async def release(self, wire: Wire, sessions: list[str]) -> None:
         """See ``Dialect.release``."""
-        await wire.post("/v1/sessions/release", {"sessions": [session]})
+        await wire.post("/v1/sessions/release", {"sessions": sessions})
 
     async def pause(self, wire: Wire) -> None:
         """See ``Dialect.pause``."""
@@ -122,7 +122,7 @@ class VllmDialect:
         """See ``Dialect.abort``."""
         return await _abort(wire, name)
 
-    async def release(self, wire: Wire, session: str) -> None:
+    async def release(self, wire: Wire, sessions: list[str]) -> None:
         """See ``Dialect.release``: prefixes are cached by their tokens."""
 
     async def pause(self, wire: Wire) -> None:

@@ -86,7 +86,7 @@ class SglangDialect:
             return False
         return True
 
-    async def release(self, wire: Wire, session: str) -> None:
+    async def release(self, wire: Wire, sessions: list[str]) -> None:
         """See ``Dialect.release``: prefixes are cached by their tokens."""
 
     async def pause(self, wire: Wire) -> None:
