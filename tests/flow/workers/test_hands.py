@@ -189,7 +189,7 @@ def test_a_cancel_waits_for_the_thread_and_then_counts():
 
     summary = asyncio.run(main())
     assert (got, summary.status, summary.nodes["stage"].given_back) == ([], "suspended", 1)
-    assert not [t for t in threading.enumerate() if t.name.startswith("headrace-")]
+    assert not [t for t in threading.enumerate() if t.name.startswith("headrace-stage")]
 
 
 def test_a_slow_consumer_bounds_what_waits_before_it():
