@@ -163,18 +163,19 @@ class _Rows:
             self.rows.append(row)
 
 
-async def traced(graph: Graph, path: Path, engine: Counts | None = None) -> Traced:
+async def traced(graph: Graph, path: Path, engine: Counts | None = None, watchers: Sequence[Any] = ()) -> Traced:
     """Run a graph to its end.
 
     Args:
         graph: of reinforcement learning, as ``graphs.rl`` declares it.
         path: the file of its trace; one that exists is replaced.
         engine: that it samples from, open, to be asked how busy it was.
+        watchers: that look on besides, as those of a run.
     """
     plan, scored, rows = graph.build(quiet=True), Scored(), _Rows()
     before = _steps_s(engine)
     with PerfettoWriter(path) as recorder:
-        summary = await Run(plan, recorder=recorder, watchers=(scored, rows)).finish()
+        summary = await Run(plan, recorder=recorder, watchers=(scored, rows, *watchers)).finish()
     after = _steps_s(engine)
     busy = None if before is None or after is None else after - before
     return Traced(plan, summary, read_trace(path), scored, rows.rows, busy)

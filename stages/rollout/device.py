@@ -63,6 +63,18 @@ class Device:
         self.prefill_buckets = _agreeing(config.prefill_buckets, self._try_reading_in)
         self.decode_buckets = _agreeing(config.decode_buckets, self._try_decoding)
 
+    @property
+    def programs(self) -> Mapping[str, Any]:
+        """What steps run, by name and shape. Of an open device; to read."""
+        chunk = self._config.prefill_chunk
+        reading = {f"prefill {rows}x{chunk}": self._programs.read_in[rows] for rows in self.prefill_buckets}
+        return reading | {f"decode {rows}": self._programs.decode[rows] for rows in self.decode_buckets}
+
+    @property
+    def arrays(self) -> Mapping[str, Any]:
+        """What lies on the devices, by what it is. Of an open device, and of a moment at which it does nothing; to read."""
+        return {"weights": self.parameters.leaves, "keys and values": [self._cache, self._shelf]}
+
     def close(self) -> None:
         """Let go of the caches."""
         del self._cache, self._shelf

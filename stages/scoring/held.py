@@ -54,6 +54,11 @@ class Held:
         own, frozen = self._shapes
         return self._shaped(own, self._own_rests), self._shaped(frozen, self._frozen_rests)
 
+    @property
+    def arrays(self) -> tuple[Any, Any]:
+        """(trained, frozen) where they rest."""
+        return self._own, self._frozen
+
     def open(self) -> None:
         """Take the model's parameters as they are."""
         self._own = self._put(self._own, self._own_rests)

@@ -15,7 +15,7 @@ The numbers of a member are those of any other group to rounding: where it lies 
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -83,6 +83,16 @@ class TokenScores:
     def resting(self) -> tuple[Any, Any]:
         """Shapes and places of what rests here between groups: (what is its own, what is frozen)."""
         return self._held.resting
+
+    @property
+    def programs(self) -> Mapping[str, Any]:
+        """What it runs, compiled, by name and shape. Of an open stage; to read."""
+        return {f"score {rows}x{length}": program for (rows, length), program in self._programs.items()}
+
+    @property
+    def arrays(self) -> Mapping[str, Any]:
+        """What it has, where it rests. Of an open stage; to read."""
+        return {"weights": self._held.arrays}
 
     async def __aenter__(self) -> Self:
         await anyio.to_thread.run_sync(self.open)

@@ -7,7 +7,7 @@ all of it where it has none. Everything lies on the mesh that the model's parame
 ``compile``, the gradient for each shape there is; rows of another shape are an error and never a compilation.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -130,6 +130,19 @@ class Learner:
     def devices(self) -> Sequence[jax.Device]:
         """Those of the mesh that are this process's."""
         return [device for device in self._mesh.devices.flat if device.process_index == jax.process_index()]
+
+    @property
+    def programs(self) -> Mapping[str, Compiled]:
+        """What a step runs, by name and shape. Of one that has compiled; to read."""
+        by_shape = {"gradient": self._accumulate, "proximal": self._logprobs}
+        found = {f"{name} {rows}x{length}": made for name, all_ in by_shape.items() for (rows, length), made in all_.items()}
+        return found | {"update": self._update} | ({} if self._publish is None else {"publish": self._publish})
+
+    @property
+    def arrays(self) -> Mapping[str, Any]:
+        """What lies on the devices, by what it is; to read, not while a step is under way."""
+        weights = {"weights": [self.parameters, self._frozen], "weights, as published": self.published}
+        return weights | {"optimizer state": self.state, "gradient": self.accumulated}
 
     @property
     def num_updates(self) -> int:

@@ -53,8 +53,6 @@ from stages.train.samples import Samples
 
 NO_VERSION = -2
 """That no token has: after the first update of a step no token was sampled by the parameters as they are."""
-
-
 RATE = "trainer trained"
 """Counter in the trace."""
 OPTIMIZER = "optimizer"
@@ -217,6 +215,11 @@ class Trainer:
         """
         policy, critic = parted(self._model, self._learner.published)
         return Weights(policy, critic, None if self._following is None else self._following.published)
+
+    @property
+    def learner(self) -> Learner:
+        """Its programs and arrays. Open trainers only; to read, on the trainer's thread."""
+        return self._learner
 
     def digest(self) -> str:
         """Stands for all bits of what is trained, in float32; see ``digest_of`` for what it costs."""
