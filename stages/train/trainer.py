@@ -37,14 +37,7 @@ from stages.train.config import TrainerConfig
 from stages.train.digest import digest_of
 from stages.train.following import FollowConfig, Following
 from stages.train.learner import Learner, check_rows
-from stages.train.metrics import (
-    StepMeter,
-    StepRow,
-    Updated,
-    skip_reason,
-    step_metrics,
-    warning,
-)
+from stages.train.metrics import StepMeter, StepRow, Updated, skip_reason, step_metrics, warning
 from stages.train.minibatches import Minibatch, of_step, order
 from stages.train.norms import bound, known, no_norms, window, with_norm
 from stages.train.optimizer import learning_rate
@@ -53,6 +46,8 @@ from stages.train.samples import Samples
 
 NO_VERSION = -2
 """That no token has: after the first update of a step no token was sampled by the parameters as they are."""
+
+
 RATE = "trainer trained"
 """Counter in the trace."""
 OPTIMIZER = "optimizer"

@@ -340,7 +340,7 @@ def _notes(report: Report, simulated: Simulated) -> list[str]:
     return [
         where,
         "What is simulated is the product's scheduler: it runs in virtual time over stages that take what they took on "
-        f"one device behind the whole-batch barrier, where nothing of two roles overlaps: a step of the engine "
+        f"one device behind the whole-batch barrier, where nobody computes beside the trainer: a step of the engine "
         f"that samples {1e3 * times.decode_s:.2f} ms, one that reads in {1e3 * times.prefill_s:.2f} ms, the gradient of a "
         f"group {1e3 * times.gradient_s:.1f} ms, its reference scores {1e3 * times.score_s:.1f} ms, an update "
         f"{1e3 * times.update_s:.1f} ms.",

@@ -1,4 +1,4 @@
-"""Times the stages of the training on one device, behind the whole-batch barrier, where nothing of two roles overlaps."""
+"""Times the stages of the training on one device, behind the whole-batch barrier, where nobody computes beside the trainer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
