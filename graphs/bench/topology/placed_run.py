@@ -1,7 +1,6 @@
 """Trains on given devices and notes what each step was made of, what it came to, and what lay where in the middle of it."""
 
 import gc
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,7 +62,6 @@ class Placed:
     Attributes:
         placing: the devices.
         losses: of each step.
-        norms: of its gradient.
         digests: of all bits of the parameters after it.
         segments: what each step trained, by the name of the segment.
         rewards: of the episodes of each step.
@@ -73,12 +71,10 @@ class Placed:
         programs: by role and name.
         collectives: of these.
         loaded_bytes: of parameters that the engine says it has put in force.
-        seconds: that it took, opening excepted; on virtual devices they say nothing.
     """
 
     placing: PlacingConfig
     losses: list[float] = field(default_factory=list[float])
-    norms: list[float] = field(default_factory=list[float])
     digests: list[str] = field(default_factory=list[str])
     segments: list[dict[str, dict[str, np.ndarray]]] = field(default_factory=list[Any])
     rewards: list[list[float]] = field(default_factory=list[list[float]])
@@ -111,7 +107,6 @@ async def train(config: JobConfig, parts: Parts, values: Any, placing: PlacingCo
 
     def see(step: SeenStep) -> None:
         found.losses.append(float(step.row["loss"]))
-        found.norms.append(float(step.row["grad_norm"]))
         found.digests.append(step.digest)
         found.segments.append(segments_of(step.batches))
         found.rewards.append([float(row.reward or 0.0) for batch in step.batches for row in batch.episodes])
@@ -138,15 +133,6 @@ def segments_of(batches: Sequence[Batch]) -> dict[str, dict[str, np.ndarray]]:
             name: array if name in ("ids", "mask") else np.where(segment.mask, array, 0.0) for name, array in known.items()
         }
     return found
-
-
-def digest_of_segments(segments: Mapping[str, Mapping[str, np.ndarray]], what: str) -> str:
-    """Stands for one array of all segments, to the bit."""
-    made = hashlib.sha256()
-    for name in sorted(segments):
-        made.update(name.encode())
-        made.update(np.ascontiguousarray(segments[name][what]).tobytes())
-    return made.hexdigest()
 
 
 def _look(found: Placed, parts: Parts, gated: Gated, reference: TokenScores, before: Mapping[Place, int]) -> None:
