@@ -14,7 +14,7 @@ bound it, and the least of them counts:
 - The beginning. Nothing is older than version 0: in step s, from 0, no lag is above s.
 
 A trainer that does not keep up, ``B*A + F > B*d``, has a queue that grows until the tickets are out: then the lag is the depth.
-All of this holds where a load takes less than a step. Longer ones skip versions, and what is dispatched meanwhile gets older.
+All of this holds where a load takes less than a step, and a dispatch no time. Longer loads skip versions.
 
 The mean does not depend on the order in which groups are taken. A group that is overtaken is older, the one that overtakes it
 younger by as much, and the sums of steps and of versions stay what they were. So heavy tails move the p99, and not the mean.

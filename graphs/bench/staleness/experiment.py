@@ -16,10 +16,11 @@ from stages.tools.delay import DelayConfig
 
 def run(config: StalenessConfig, tell: Tell) -> Findings:
     """Train what is not there yet, and say what all of it says."""
-    found, pipelines, num_before = asyncio.run(_measured(config, tell))
+    kept = {seed: Kept(config, seed) for seed in config.seeds}
+    found, pipelines, num_before = asyncio.run(measured(config, tell, kept))
     told = findings(config, found, pipelines, num_before)
-    for seed in config.seeds:
-        Kept(config, seed).remove()
+    for each in kept.values():
+        each.remove()
     return told
 
 
@@ -34,8 +35,16 @@ def wanted_of(config: StalenessConfig, seed: int) -> Iterator[Wanted]:
             yield from (Wanted(seed, max_lag, name) for name in config.corrections)
 
 
-async def _measured(config: StalenessConfig, tell: Tell) -> tuple[list[Trained], Mapping[str, Pipeline], int]:
-    """Trainings, pipelines, and how many of the former were there before."""
+async def measured(
+    config: StalenessConfig, tell: Tell, kept: Mapping[int, Kept]
+) -> tuple[list[Trained], Mapping[str, Pipeline], int]:
+    """Trainings, pipelines, and how many of the former were there before.
+
+    Args:
+        config: of the study.
+        tell: hears how far it is.
+        kept: what there is of each seed, and gets what is done.
+    """
     total = sum(1 + len(list(wanted_of(config, seed))) for seed in config.seeds) + (config.pipelines is not None)
     done, num_before, found = 0, 0, list[Trained]()
     pipelines: Mapping[str, Pipeline] = {}
@@ -44,14 +53,17 @@ async def _measured(config: StalenessConfig, tell: Tell) -> tuple[list[Trained],
         pipelines = await run_pipelines(config.pipelines)
         done += 1
     for seed in config.seeds:
-        seed_found, seed_before = await _of_seed(config, seed, lambda at, what, done=done: tell(done + at, total, what))
+        part = lambda at, what, done=done: tell(done + at, total, what)  # noqa: E731 - of this seed
+        seed_found, seed_before = await _of_seed(config, seed, kept[seed], part)
         found, num_before, done = [*found, *seed_found], num_before + seed_before, done + 1 + len(seed_found)
     return found, pipelines, num_before
 
 
-async def _of_seed(config: StalenessConfig, seed: int, tell: Callable[[int, str], None]) -> tuple[Sequence[Trained], int]:
+async def _of_seed(
+    config: StalenessConfig, seed: int, kept: Kept, tell: Callable[[int, str], None]
+) -> tuple[Sequence[Trained], int]:
     """Trainings of a seed, and how many were there before."""
-    kept, wanted = Kept(config, seed), list(wanted_of(config, seed))
+    wanted = list(wanted_of(config, seed))
     found = {each: kept.training(each) for each in wanted}
     num_before = sum(each is not None for each in found.values())
     if num_before < len(wanted):

@@ -54,9 +54,9 @@ def scripts(config: PipelinesConfig) -> Mapping[str, Script]:
             decode_s=0.05 * scale, delays=delays, load_s=0.02 * scale, group_s=group_s * scale, step_s=step_s * scale
         )
 
-    # An episode takes 0.3 s on average. 24 places begin a group of four every 0.05 s, and 48 every 0.025 s.
+    # An episode takes 0.3 s on average. 16 places begin a group of four every 0.08 s, and 48 every 0.03 s.
     return {
-        "the engine": Script(world(group_s=0.01, step_s=0.03), 24, 4),
+        "the engine": Script(world(group_s=0.01, step_s=0.03), 16, 4),
         "the trainer": Script(world(group_s=0.05, step_s=0.1), 48, 2),
     }
 

@@ -64,7 +64,7 @@ class PipelinesConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    steps: int = Field(default=60, ge=2)
+    steps: int = Field(default=40, ge=2)
     """Steps of each; the lag is that of the later half."""
     scale: float = Field(default=1.0, gt=0)
     """What all their durations are multiplied by."""

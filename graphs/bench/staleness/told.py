@@ -25,6 +25,7 @@ LEAST_OF_CLOSED_FORM = 0.9
 MOST_OFF = 0.25
 """Versions between the mean lag of a pipeline by script and the closed form: that is in whole groups, of which a step has 4."""
 _POINTS = 60
+_BY_STEP = ("kl", "clipped", "corrected", "goodput")
 
 
 def findings(config: StalenessConfig, found: Sequence[Trained], pipelines: Mapping[str, Pipeline], num_before: int) -> Findings:
@@ -43,9 +44,20 @@ def findings(config: StalenessConfig, found: Sequence[Trained], pipelines: Mappi
         tables=[_choices(config, by_choice), _of_lag(config, found, pipelines)],
         plots=[*_over_time(config, by_choice), _final(config, by_choice), _histogram(config, found)],
         notes=_notes(config, found, num_before),
-        detail={"trainings": [msgspec.to_builtins(each) for each in found],
+        detail={"trainings": [_detail(each) for each in found],
                 "pipelines": {name: asdict(each) for name, each in pipelines.items()}},
     )  # fmt: skip
+
+
+def _detail(each: Trained) -> dict[str, Any]:
+    """A training without its steps one by one."""
+    return {
+        **msgspec.to_builtins(each.wanted), "seconds": each.seconds, "ratio": each.ratio, "idle": each.idle,
+        "scores": [[score.version, score.seconds, score.success] for score in each.scores],
+        "lags": {str(lag): count for lag, count in sorted(Counter(each.lags).items())},
+        "digest": each.digests[-1], "rates": asdict(each.rates), "date": each.date, "load": each.load,
+        **{name: mean_of(getattr(each, name)) for name in _BY_STEP},
+    }  # fmt: skip
 
 
 def _by_choice(found: Sequence[Trained]) -> Mapping[Choice, Sequence[Trained]]:
@@ -131,8 +143,12 @@ def _answer(config: StalenessConfig, by_choice: Mapping[Choice, Sequence[Trained
     (best, best_choice), (worst, worst_choice) = finals[0], finals[-1]
     return (
         f"{quick} At the end {_name(best_choice)} has the best score, {best:.2f}, and {_name(worst_choice)} the worst, "
-        f"{worst:.2f}: means over {len(config.seeds)} seeds."
+        f"{worst:.2f}: means over {_seeds(config)}."
     )
+
+
+def _seeds(config: StalenessConfig) -> str:
+    return f"{len(config.seeds)} seeds" if len(config.seeds) > 1 else "one seed"
 
 
 def _choices(config: StalenessConfig, by_choice: Mapping[Choice, Sequence[Trained]]) -> Table:
@@ -158,10 +174,7 @@ def _choice_row(config: StalenessConfig, choice: Choice, trainings: Sequence[Tra
     finals = [each.scores[-1].success for each in trainings]
     reached, to_target = _to_target(config, trainings)
     lags = [lag for each in trainings for lag in each.lags]
-    figures = {
-        name: mean_of([mean_of(getattr(each, name)) for each in trainings])
-        for name in ("kl", "clipped", "corrected", "goodput")
-    }
+    figures = {name: mean_of([mean_of(getattr(each, name)) for each in trainings]) for name in _BY_STEP}
     return {
         "max_lag": choice[0], "correction": choice[1] if choice[0] else "nothing to correct",
         "final": sum(finals) / len(finals), "least": min(finals), "most": max(finals), "reached": reached,
@@ -277,8 +290,8 @@ def _notes(config: StalenessConfig, found: Sequence[Trained], num_before: int) -
         f"does not fall. All of a seed begin with the same weights (held-out score {told}).",
         f"A call of the tool takes {config.delay.scale_s:g} s and up, Pareto with shape {config.delay.shape:g}, at most "
         f"{config.delay.max_s:g} s. There is a place for every episode that a ticket lets be open, so tickets bound the lag.",
-        f"Scores are of {config.num_tasks} held-out tasks, of every {config.evaluate_every}th version, measured after the "
-        "training from its kept weights: they take none of its time. The clock runs from the first episode to the last step, "
+        f"Scores are of {config.num_tasks} held-out tasks, every {config.evaluate_every} versions, measured after the training "
+        "from its kept weights: they take none of its time. The clock runs from the first episode to the last step, "
         "without compilation.",
         *(f"{name}: {CORRECTIONS[name].what}." for name in config.corrections),
         "Lag is counted from the dispatch of an episode. Weights change between two tokens, so its later tokens are younger; "
@@ -287,6 +300,6 @@ def _notes(config: StalenessConfig, found: Sequence[Trained], num_before: int) -
         "With a lag, what is learned depends on timing and so on the machine; with max_lag=0 it does not.",
         f"{len(found)} trainings from {dates[0]} to {dates[-1]}{before}, under a load of the machine of "
         f"{min(loads):g} to {max(loads):g} when they began.",
-        f"{len(config.seeds)} seeds: a spread, not a distribution. One task, one model, one learning rate: a larger learning "
+        f"{_seeds(config)}: a spread, not a distribution. One task, one model, one learning rate: a larger learning "
         "rate makes each version further from the one before, and so the same lag worse.",
     ]  # fmt: skip

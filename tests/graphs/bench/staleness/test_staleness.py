@@ -1,13 +1,14 @@
 """The study at its smallest: what must hold at any speed, and that an interrupted one goes on."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from graphs.bench.experiment import Findings
 from graphs.bench.staleness.closed_form import Rates
-from graphs.bench.staleness.experiment import STALENESS, wanted_of
+from graphs.bench.staleness.experiment import STALENESS, measured, wanted_of
+from graphs.bench.staleness.kept import Kept
 from graphs.bench.staleness.settings import CORRECTIONS, StalenessConfig, program_config, rl_config
 from graphs.bench.staleness.told import findings, p99
 from graphs.bench.staleness.trained import ScoreAt, Trained, Wanted
@@ -20,6 +21,7 @@ class Stopped(Exception):
 @pytest.mark.slow
 def test_an_interrupted_study_goes_on_and_says_what_holds_at_any_speed(tmp_path: Path):
     config = STALENESS.short.model_copy(update={"folder": tmp_path})
+    alone, kept = config.model_copy(update={"pipelines": None}), {0: Kept(config, 0)}
     told: list[str] = []
 
     def stop_before_the_lag(done: int, total: int, what: str) -> None:
@@ -28,37 +30,42 @@ def test_an_interrupted_study_goes_on_and_says_what_holds_at_any_speed(tmp_path:
             raise Stopped
 
     with pytest.raises(Stopped):
-        STALENESS.run(config, stop_before_the_lag)
-    begun = list(told)
+        asyncio.run(measured(alone, stop_before_the_lag, kept))
+    first = ["seed 0: the warm start", "seed 0, max_lag 0, clipped", "seed 0, max_lag 0, clipped, again"]
+    assert told == [*first, "seed 0, max_lag 2, clipped"]
+    told.clear()
+    trainings, _, num_before = asyncio.run(measured(alone, lambda done, total, what: told.append(what), kept))
+    assert (told, num_before) == ([first[0], "seed 0, max_lag 2, clipped", "seed 0, max_lag 2, decoupled"], 2)
+    check(trainings, config)
     told.clear()
     found = STALENESS.run(config, lambda done, total, what: told.append(what))
-    assert begun[1:] == [
-        "seed 0: the warm start", "seed 0, max_lag 0, clipped", "seed 0, max_lag 0, clipped, again",
-        "seed 0, max_lag 2, clipped",
-    ]  # fmt: skip
-    assert [what for what in told if "max_lag 0" in what] == []
+    assert told == ["two pipelines by script"]
     assert list(tmp_path.iterdir()) == []
-    check(found, config)
-
-
-def check(found: Findings, config: StalenessConfig) -> None:
     holds = {claim.what: claim.holds for claim in found.claims}
     assert holds["max_lag=0, repeated: seeds whose parameters are the same to the bit after every step"]
     assert holds["versions by which the oldest group of all exceeds its max_lag"]
-    trainings = found.detail["trainings"]
-    assert [each["wanted"]["correction"] for each in trainings] == ["clipped", "clipped", "clipped", "decoupled"]
+    assert [each["digest"] for each in found.detail["trainings"]] == [each.digests[-1] for each in trainings]
+
+
+def check(trainings: Sequence[Trained], config: StalenessConfig) -> None:
     for each in trainings:
-        assert [score["version"] for score in each["scores"]] == [0, 2, 4]
-        seconds = [score["seconds"] for score in each["scores"]]
+        assert [score.version for score in each.scores] == [0, 2, 4]
+        seconds = [score.seconds for score in each.scores]
         assert seconds == sorted(seconds)
-        assert seconds[-1] == pytest.approx(each["seconds"])
-        assert len(each["lags"]) == config.steps * config.groups_per_step
-        assert all(lag <= number // config.groups_per_step for number, lag in enumerate(each["lags"]))
-    strict, _, clipped, decoupled = trainings
-    assert clipped["corrected"] == [None] * config.steps
-    assert None not in decoupled["corrected"]
+        assert seconds[-1] == pytest.approx(each.seconds)
+        assert len(each.lags) == config.steps * config.groups_per_step
+        assert all(lag <= number // config.groups_per_step for number, lag in enumerate(each.lags))
+    strict, again, clipped, decoupled = trainings
+    assert strict.digests == again.digests
+    assert known(clipped.corrected) == []
+    assert known(decoupled.corrected) != []
     # Of the same weights what is left is rounding; of older ones it is what the policy moved.
-    assert max(strict["kl"]) < 1e-6 < max(clipped["kl"])
+    assert max(known(strict.kl)) < 1e-6 < max(known(clipped.kl))
+
+
+def known(values: Sequence[float | None]) -> list[float]:
+    """Of the steps that had anything to train."""
+    return [value for value in values if value is not None]
 
 
 def test_what_two_trainings_share_is_all_but_bound_and_correction():
