@@ -1,0 +1,112 @@
+"""Plays a training graph in virtual time: the declared graph, the engine's scheduler and the trainer's packing, with measured times.
+
+What works on a device or waits for the world is replaced by what takes as long; everything else is the graph as it would run:
+tickets, lag, barrier, edges, pools, slots, prefill steps, micro-batches.
+"""
+
+from dataclasses import dataclass, replace
+
+from flow import Inline, Plan
+from flow.testing import simulate
+from graphs.engine_pools import engine_pools
+from graphs.heldout_config import HeldoutConfig
+from graphs.parts import Parts
+from graphs.plan.played_engine import PlayedEngine
+from graphs.plan.played_stages import PlayedEpisodes, PlayedRewards, PlayedScores, PlayedTrainer
+from graphs.plan.shares import Shares
+from graphs.plan.times import Times
+from graphs.rl import rl
+from graphs.rl_config import RlConfig
+from stages.agents.agent import sessions_of
+from stages.records import Weights
+from stages.train.gate import GateConfig
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A run as it would be.
+
+    Attributes:
+        seconds: from the beginning to the end of the last step.
+        steps: that were trained.
+        groups: that were trained.
+        groups_per_minute: over all of it.
+        steady_groups_per_minute: over all steps but the first, in which nothing is on its way yet.
+        trainer_idle: share of the time in which the trainer did nothing.
+        engine_busy: share of the time in which the engine made steps.
+        microbatches: of a step, on average.
+    """
+
+    seconds: float
+    steps: int
+    groups: int
+    groups_per_minute: float
+    steady_groups_per_minute: float
+    trainer_idle: float
+    engine_busy: float
+    microbatches: float
+
+
+def without_evaluation(config: RlConfig, **changes: object) -> RlConfig:
+    """The settings of a graph that only trains: without evaluations, and the gate that reads them."""
+    return config.model_copy(update={"heldout": HeldoutConfig(), "gate": GateConfig(), **changes})
+
+
+def predicted(config: RlConfig, parts: Parts, times: Times, seed: int = 0) -> Predicted:
+    """What training with these settings would come to.
+
+    Args:
+        config: of the training; a step of it takes as many groups as when the times were measured, with as many members.
+        parts: of its program.
+        times: measured.
+        seed: of the order of what happens at the same time.
+
+    Raises:
+        LookupError: the times of micro-batches of so many rows were not measured.
+    """
+    config = without_evaluation(config)
+    host = Shares(times.processors)
+    device = host if times.shared else Shares(1.0)
+    engine = PlayedEngine(parts.engine.config, times.engine, device)
+    trainer = _trainer(config, times, Shares(1.0) if times.apart and not times.shared else device)
+    simulate(_plan(config, parts, times, engine, trainer, host), seed)
+    ends, busy = trainer.finished_s, trainer.busy_s
+    first, steady = trainer.groups // len(ends), ends[-1] - ends[0]
+    rate = 60.0 * trainer.groups / ends[-1]
+    return Predicted(
+        seconds=ends[-1],
+        steps=len(ends),
+        groups=trainer.groups,
+        groups_per_minute=rate,
+        steady_groups_per_minute=60.0 * (trainer.groups - first) / steady if steady else rate,
+        trainer_idle=1.0 - busy[-1] / ends[-1],
+        engine_busy=engine.busy_s / ends[-1],
+        microbatches=trainer.microbatches / len(ends),
+    )
+
+
+def _trainer(config: RlConfig, times: Times, device: Shares) -> PlayedTrainer:
+    rows = config.trainer.rows_per_microbatch
+    if rows not in times.trainer:
+        known = ", ".join(map(str, times.trainer))
+        raise LookupError(f"expected micro-batches of {known} rows, which were measured; got {rows}; measure that too")
+    return PlayedTrainer(
+        config.trainer, config.loss, times.trainer[rows], device, whiten=config.advantages.whiten,
+        hold=config.barrier == "batch",
+    )  # fmt: skip
+
+
+def _plan(
+    config: RlConfig, parts: Parts, times: Times, engine: PlayedEngine, trainer: PlayedTrainer, host: Shares
+) -> Plan:
+    graph = rl(config, replace(parts, engine=engine))  # type: ignore[arg-type]
+    turns = engine_pools(engine.config, sessions_of(parts.agent)).turn
+    graph = graph.replace("episodes", PlayedEpisodes(times.groups, engine, turns, host, times.turn_s))
+    graph = graph.replace("rewards", PlayedRewards(times.nodes_s.get("rewards", 0.0)))
+    for name in ("reference", "teacher", "values"):
+        if name in graph.spec().nodes:
+            graph = graph.replace(name, PlayedScores(times.nodes_s[name])).with_(name, placement=Inline())
+    graph = graph.replace("trainer", trainer).with_("trainer", placement=Inline()).with_("advantages", placement=Inline())
+    plan = graph.build(quiet=True)
+    feedback = tuple(replace(each, initial=Weights(None)) for each in plan.spec.feedback)
+    return replace(plan, spec=replace(plan.spec, feedback=feedback))

@@ -1,0 +1,189 @@
+"""Stages in virtual time, each in the place of one that works: episodes, what scores groups, the trainer."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Self
+
+import msgspec
+import numpy as np
+
+from flow import Context, Gathered
+from graphs.plan.played_engine import PlayedEngine
+from graphs.plan.shares import Shares
+from graphs.plan.times import TrainerTimes
+from stages.batches.plan import Shape
+from stages.batches.rows import RowFiller, Rows
+from stages.losses.tokens import Loss
+from stages.records import Batch, Episode, Group, Row, Task, Turn, Weights
+from stages.train.config import TrainerConfig
+from stages.train.minibatches import of_step
+from stages.train.programs import scores_first
+
+
+class PlayedEpisodes:
+    """In the place of ``Episodes``: every turn of a recorded episode again, and as long as its environment took then.
+
+    Args:
+        groups: recorded; the one with the number of a group is played, from the first on again where they are fewer.
+        engine: answers; opened and closed with this.
+        turns: pool of which a turn takes a unit; ``None`` for none.
+        host: processors that the event loop shares.
+        turn_s: seconds that the loop works for a turn.
+    """
+
+    def __init__(
+        self, groups: Sequence[Group], engine: PlayedEngine, turns: str | None, host: Shares, turn_s: float
+    ) -> None:
+        self._groups, self._engine, self._turns, self._host, self._turn_s = groups, engine, turns, host, turn_s
+
+    async def __aenter__(self) -> Self:
+        await self._engine.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._engine.__aexit__()
+
+    async def __call__(self, task: Task, context: Context) -> Episode:
+        """Play one."""
+        episodes = self._groups[context.birth % len(self._groups)].episodes
+        episode = episodes[context.member % len(episodes)]
+        session = f"{context.birth}/{context.member}/{context.retry}/{context.attempt}"
+        timings = episode.timings
+        await asyncio.sleep((timings.setup_s or 0.0) + (timings.reset_s or 0.0))
+        sessions: set[str] = set()
+        try:
+            for number, turn in enumerate(episode.turns):
+                row = _row_of(episode, turn)
+                sessions.add(f"{session}/{row.role}")
+                await self._turn(episode.ids[row.start : row.stop], row.start, turn, f"{session}/{row.role}", number, context)
+        finally:
+            for each in sessions:
+                self._engine.release(each)
+        await asyncio.sleep((timings.score_s or 0.0) + (timings.close_s or 0.0))
+        return msgspec.structs.replace(episode, birth=context.birth, member=context.member, retry=context.retry)
+
+    async def _turn(self, ids: np.ndarray, start: int, turn: Turn, session: str, number: int, context: Context) -> None:
+        key = (0, context.birth, context.member, context.retry, number)
+        self._host.block(self._turn_s / 2)
+        if turn.model_s is not None and turn.stop > turn.start:
+            said = self._engine.say(session, ids, turn.start - start, turn.stop - start, key)
+            if self._turns is None:
+                await said
+            else:
+                async with context.permit(self._turns):
+                    await said
+        self._host.block(self._turn_s / 2)
+        await asyncio.sleep(turn.tool_s or 0.0)
+
+
+class PlayedRewards:
+    """In the place of ``Rewards``: the rewards are there already.
+
+    Args:
+        seconds: of a group.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    async def __call__(self, gathered: Gathered[Episode], context: Context) -> Group:
+        """Score a group."""
+        await asyncio.sleep(self._seconds)
+        episodes = sorted((*gathered.members, *gathered.failed), key=lambda episode: episode.member)
+        return Group(gathered.birth, tuple(episodes))
+
+
+class PlayedScores:
+    """In the place of a model that is asked about groups: what it says is there already.
+
+    Args:
+        seconds: of a group.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    async def __call__(self, group: Group, context: Context) -> Group:
+        """Score a group."""
+        await asyncio.sleep(self._seconds)
+        return group
+
+
+class PlayedTrainer:
+    """In the place of the trainer: lays the segments of its batches into the very micro-batches, each of which takes its time.
+
+    Args:
+        config: of the trainer.
+        loss: of the trainer.
+        times: what its parts take.
+        device: that it shares, or has alone.
+        whiten: see ``Trainer``.
+        hold: see ``Trainer``.
+
+    Attributes:
+        finished_s: virtual time at the end of each step.
+        busy_s: seconds in which it worked, up to the end of each step.
+        microbatches: of all steps.
+        groups: that were trained.
+    """
+
+    def __init__(
+        self, config: TrainerConfig, loss: Loss, times: TrainerTimes, device: Shares, *, whiten: bool, hold: bool
+    ) -> None:
+        self._config, self._loss, self._times, self._shares, self._whiten = config, loss, times, device, whiten
+        self._held = config.max_updates > 1 or whiten or hold
+        self.finished_s: list[float] = []
+        self.busy_s: list[float] = []
+        self.microbatches = self.groups = 0
+        self._busy = 0.0
+        self._begin()
+
+    async def add(self, batch: Batch, context: Context) -> None:
+        """See ``Trainer.add``."""
+        self.groups += 1
+        self._batches.append(batch)
+        await self._work(self._times.group_s, 1.0)
+        if not self._held:
+            await self._gradients(self._filler.add(batch.units))
+
+    async def finish(self, context: Context) -> Weights:
+        """See ``Trainer.finish``."""
+        if self._held:
+            for part in of_step(self._batches, self._config, self._loss, whiten=self._whiten):
+                passes = self._config.num_epochs + scores_first(self._config, self._loss) / 3
+                await self._gradients(part.rows, passes)
+                await self._work(self._times.finish_s * (self._config.num_epochs - 1), 1.0)
+        else:
+            await self._gradients(self._filler.flush())
+        await self._work(self._times.finish_s, 1.0)
+        self.finished_s.append(asyncio.get_running_loop().time())
+        self.busy_s.append(self._busy)
+        self._begin()
+        return Weights(None)
+
+    def _begin(self) -> None:
+        self._batches: list[Batch] = []
+        self._filler = RowFiller(self._config.shapes, self._loss.needs.arrays)
+
+    async def _gradients(self, blocks: Sequence[Rows], passes: float = 1.0) -> None:
+        for rows in blocks:
+            self.microbatches += 1
+            await self._work(passes * self._seconds(rows.shape), self._times.demand)
+
+    def _seconds(self, shape: Shape) -> float:
+        """Of a shape that was not seen, by the tokens of the others."""
+        known = self._times.gradient_s
+        if shape in known:
+            return known[shape]
+        tokens = sum(rows * length for rows, length in known)
+        return shape[0] * shape[1] * sum(known.values()) / tokens
+
+    async def _work(self, seconds: float, demand: float) -> None:
+        began = asyncio.get_running_loop().time()
+        await self._shares.work(seconds, demand)
+        self._busy += asyncio.get_running_loop().time() - began
+
+
+def _row_of(episode: Episode, turn: Turn) -> Row:
+    """The row that a turn stands in."""
+    return next(row for row in episode.all_rows if row.start <= turn.start and turn.stop <= row.stop)
