@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -74,7 +75,20 @@ async def engine_alone(parts: Parts) -> tuple[Window, Window]:
     return all_of_it.window, full.window
 
 
-async def trainer_alone(config: RlConfig, parts: Parts, batches: Sequence[Batch], rows: int) -> Sequence[Window]:
+@dataclass(frozen=True)
+class TrainerAlone:
+    """What a trainer did alone.
+
+    Attributes:
+        steps: when.
+        gradient_bytes: that a micro-batch works in; ``None`` where the platform does not say.
+    """
+
+    steps: Sequence[Window]
+    gradient_bytes: int | None
+
+
+async def trainer_alone(config: RlConfig, parts: Parts, batches: Sequence[Batch], rows: int) -> TrainerAlone:
     """Have a trainer with micro-batches of so many rows train some steps, and leave the model as it was.
 
     Args:
@@ -84,7 +98,7 @@ async def trainer_alone(config: RlConfig, parts: Parts, batches: Sequence[Batch]
         rows: of a micro-batch.
 
     Returns:
-        The steps but for the first.
+        Its steps but for the first, and what it worked in.
     """
     settings = config.trainer.model_copy(update={"rows_per_microbatch": rows})
     asked = scoring_of(config, parts)
@@ -95,7 +109,9 @@ async def trainer_alone(config: RlConfig, parts: Parts, batches: Sequence[Batch]
     kept = jax.tree.map(lambda leaf: leaf.copy(), nnx.state(parts.model, nnx.Param))
     try:
         async with trainer:
-            return await asyncio.to_thread(_train, trainer, _in_steps(batches, config.groups_per_step))
+            windows = await asyncio.to_thread(_train, trainer, _in_steps(batches, config.groups_per_step))
+            assert trainer.last_row is not None
+            return TrainerAlone(windows, int(trainer.last_row["temporary_bytes"] or 0) or None)
     finally:
         nnx.update(parts.model, kept)
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -15,13 +15,15 @@ from flow.trace import PerfettoWriter, Trace, read_trace, recording
 from graphs.bench.experiment import Tell
 from graphs.doctor.machine import find_cores
 from graphs.parts import Parts
-from graphs.plan.alone import engine_alone, trainer_alone
+from graphs.plan.alone import TrainerAlone, engine_alone, trainer_alone
+from graphs.plan.permits import Holds, noting
 from graphs.plan.played import without_evaluation
 from graphs.plan.steps import Window, engine_steps, node_seconds, quick, seconds_of, step_seconds
 from graphs.plan.times import EngineTimes, Times, TrainerTimes
 from graphs.rl import rl
 from graphs.rl_config import RlConfig
 from stages.batches.plan import Shape
+from stages.envs.pool import EnvPool
 from stages.models.mesh import mesh_of
 from stages.records import Batch, Group
 
@@ -88,12 +90,14 @@ class Probe:
         batches: in the order of their birth.
         moments: of the first item, and of the end of each step.
         trained: groups of a step.
+        holds: what tools held of the pools of the graph.
     """
 
     groups: Sequence[Group]
     batches: Sequence[Batch]
     moments: Sequence[Moment]
     trained: int
+    holds: Holds
 
     @property
     def window(self) -> Window:
@@ -112,21 +116,18 @@ class Probe:
         """Over all of it."""
         return 60.0 * self.trained * (len(self.moments) - 1) / self.window.seconds
 
-    @property
-    def steady_groups_per_minute(self) -> float:
-        """Over all steps but the first."""
-        steady = (self.moments[-1].at_ns - self.moments[1].at_ns) / 1e9
-        return 60.0 * self.trained * (len(self.moments) - 2) / steady if steady else self.groups_per_minute
-
 
 async def probe(config: RlConfig, parts: Parts, recorder: PerfettoWriter | None = None) -> Probe:
     """Run training for real. The engine is open."""
+    holds, make = Holds(), parts.make_env
+    if not isinstance(make, EnvPool):
+        parts = replace(parts, make_env=noting(make, holds))
     graph = rl(without_evaluation(config), parts)
     last = [name for name in SCORING if name in graph.spec().nodes][-1]
     seen = Seen(last)
     await Run(graph.build(quiet=True), recorder=recorder, watchers=(seen,)).finish()
     by_birth = ([found[birth] for birth in sorted(found)] for found in (seen.groups, seen.batches))
-    return Probe(*by_birth, seen.moments, config.groups_per_step)
+    return Probe(*by_birth, seen.moments, config.groups_per_step, holds)
 
 
 async def measure(
@@ -144,7 +145,7 @@ async def measure(
     sizes = sorted({config.trainer.rows_per_microbatch, *rows})
     total = 2 + len(sizes)
     kept = jax.tree.map(lambda leaf: leaf.copy(), nnx.state(parts.model, nnx.Param))
-    trained: dict[int, Sequence[Window]] = {}
+    trained: dict[int, TrainerAlone] = {}
     with PerfettoWriter(path) as recorder, recording(recorder):
         async with parts.engine:
             tell(0, total, f"{config.steps} steps are trained")
@@ -162,6 +163,7 @@ async def measure(
         trainer={size: _trainer_times(trace, trained[size], config) for size in sizes},
         turn_s=found.turn_s,
         nodes_s=node_seconds(trace, found.window, SCORING),
+        holds=found.holds,
         processors=float(find_cores().values["cores"]),
         shared=jax.default_backend() == "cpu",
         apart=_apart(parts),
@@ -180,7 +182,8 @@ def _engine_times(trace: Trace, alone: Window, full: Window, found: Probe) -> En
     )
 
 
-def _trainer_times(trace: Trace, steps: Sequence[Window], config: RlConfig) -> TrainerTimes:
+def _trainer_times(trace: Trace, alone: TrainerAlone, config: RlConfig) -> TrainerTimes:
+    steps = alone.steps
     whole = Window(steps[0].began_ns, steps[-1].ended_ns, 0.0)
     gradients = {
         _shape(name): quick(seconds) for name, seconds in seconds_of(trace, whole, "trainer", "gradient", "shape").items()
@@ -200,12 +203,13 @@ def _trainer_times(trace: Trace, steps: Sequence[Window], config: RlConfig) -> T
         group_s=rest_s / config.groups_per_step,
         finish_s=update_s,
         demand=_demand(processor_s, alone_s),
+        gradient_bytes=alone.gradient_bytes,
     )
 
 
 def _demand(processor_s: float, alone_s: float) -> float:
     """Processors that work keeps busy where nobody else wants them; elsewhere than on processors it has the whole device."""
-    return max(1.0, processor_s / alone_s) if jax.default_backend() == "cpu" else 1.0
+    return max(1.0, processor_s / alone_s) if jax.default_backend() == "cpu" and alone_s else 1.0
 
 
 def _shape(name: str) -> Shape:

@@ -1,9 +1,10 @@
-"""Plays a training graph in virtual time: the declared graph, the engine's scheduler and the trainer's packing, with measured times.
+"""Plays a training graph in virtual time: the declared graph, the engine's scheduler, the trainer's packing, measured times.
 
 What works on a device or waits for the world is replaced by what takes as long; everything else is the graph as it would run:
 tickets, lag, barrier, edges, pools, slots, prefill steps, micro-batches.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from flow import Inline, Plan
@@ -27,24 +28,23 @@ class Predicted:
     """A run as it would be.
 
     Attributes:
-        seconds: from the beginning to the end of the last step.
-        steps: that were trained.
+        ends_s: seconds from the beginning to the end of each step.
         groups: that were trained.
-        groups_per_minute: over all of it.
-        steady_groups_per_minute: over all steps but the first, in which nothing is on its way yet.
         trainer_idle: share of the time in which the trainer did nothing.
         engine_busy: share of the time in which the engine made steps.
         microbatches: of a step, on average.
     """
 
-    seconds: float
-    steps: int
+    ends_s: Sequence[float]
     groups: int
-    groups_per_minute: float
-    steady_groups_per_minute: float
     trainer_idle: float
     engine_busy: float
     microbatches: float
+
+    @property
+    def groups_per_minute(self) -> float:
+        """From the beginning to the end of the last step."""
+        return 60.0 * self.groups / self.ends_s[-1]
 
 
 def without_evaluation(config: RlConfig, **changes: object) -> RlConfig:
@@ -53,7 +53,7 @@ def without_evaluation(config: RlConfig, **changes: object) -> RlConfig:
 
 
 def predicted(config: RlConfig, parts: Parts, times: Times, seed: int = 0) -> Predicted:
-    """What training with these settings would come to.
+    """What training with these settings would come to. It runs an event loop of its own, so it is called from outside of any.
 
     Args:
         config: of the training; a step of it takes as many groups as when the times were measured, with as many members.
@@ -70,18 +70,13 @@ def predicted(config: RlConfig, parts: Parts, times: Times, seed: int = 0) -> Pr
     engine = PlayedEngine(parts.engine.config, times.engine, device)
     trainer = _trainer(config, times, Shares(1.0) if times.apart and not times.shared else device)
     simulate(_plan(config, parts, times, engine, trainer, host), seed)
-    ends, busy = trainer.finished_s, trainer.busy_s
-    first, steady = trainer.groups // len(ends), ends[-1] - ends[0]
-    rate = 60.0 * trainer.groups / ends[-1]
+    run_s = trainer.ends_s[-1]
     return Predicted(
-        seconds=ends[-1],
-        steps=len(ends),
+        ends_s=trainer.ends_s,
         groups=trainer.groups,
-        groups_per_minute=rate,
-        steady_groups_per_minute=60.0 * (trainer.groups - first) / steady if steady else rate,
-        trainer_idle=1.0 - busy[-1] / ends[-1],
-        engine_busy=engine.busy_s / ends[-1],
-        microbatches=trainer.microbatches / len(ends),
+        trainer_idle=1.0 - trainer.busy_s / run_s,
+        engine_busy=engine.busy_s / run_s,
+        microbatches=trainer.microbatches / len(trainer.ends_s),
     )
 
 
@@ -96,12 +91,10 @@ def _trainer(config: RlConfig, times: Times, device: Shares) -> PlayedTrainer:
     )  # fmt: skip
 
 
-def _plan(
-    config: RlConfig, parts: Parts, times: Times, engine: PlayedEngine, trainer: PlayedTrainer, host: Shares
-) -> Plan:
+def _plan(config: RlConfig, parts: Parts, times: Times, engine: PlayedEngine, trainer: PlayedTrainer, host: Shares) -> Plan:
     graph = rl(config, replace(parts, engine=engine))  # type: ignore[arg-type]
     turns = engine_pools(engine.config, sessions_of(parts.agent)).turn
-    graph = graph.replace("episodes", PlayedEpisodes(times.groups, engine, turns, host, times.turn_s))
+    graph = graph.replace("episodes", PlayedEpisodes(times, engine, turns, host))
     graph = graph.replace("rewards", PlayedRewards(times.nodes_s.get("rewards", 0.0)))
     for name in ("reference", "teacher", "values"):
         if name in graph.spec().nodes:

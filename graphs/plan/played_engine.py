@@ -91,7 +91,10 @@ class PlayedEngine:
         self._posted = asyncio.Event()
         self._worker = Worker(self._device, self.config, 0, self._mailbox, self._ended.extend, "engine")  # type: ignore[arg-type]
         schedule = self._device.schedule = self._worker.schedule
-        schedule.prefill_buckets, schedule.decode_buckets = tuple(sorted(self._times.prefill_s)), tuple(sorted(self._times.decode_s))
+        schedule.prefill_buckets, schedule.decode_buckets = (
+            tuple(sorted(self._times.prefill_s)),
+            tuple(sorted(self._times.decode_s)),
+        )
         self._rounds = asyncio.create_task(self._work(), name="played engine")
         return self
 

@@ -1,16 +1,18 @@
 """Stages in virtual time, each in the place of one that works: episodes, what scores groups, the trainer."""
 
 import asyncio
+import contextlib
+import itertools
 from collections.abc import Sequence
 from typing import Self
 
 import msgspec
-import numpy as np
 
 from flow import Context, Gathered
+from graphs.plan.permits import held_again
 from graphs.plan.played_engine import PlayedEngine
 from graphs.plan.shares import Shares
-from graphs.plan.times import TrainerTimes
+from graphs.plan.times import Times, TrainerTimes
 from stages.batches.plan import Shape
 from stages.batches.rows import RowFiller, Rows
 from stages.losses.tokens import Loss
@@ -24,17 +26,15 @@ class PlayedEpisodes:
     """In the place of ``Episodes``: every turn of a recorded episode again, and as long as its environment took then.
 
     Args:
-        groups: recorded; the one with the number of a group is played, from the first on again where they are fewer.
+        times: measured; of its groups the one with the number of a group is played, from the first on again where they are
+            fewer.
         engine: answers; opened and closed with this.
         turns: pool of which a turn takes a unit; ``None`` for none.
         host: processors that the event loop shares.
-        turn_s: seconds that the loop works for a turn.
     """
 
-    def __init__(
-        self, groups: Sequence[Group], engine: PlayedEngine, turns: str | None, host: Shares, turn_s: float
-    ) -> None:
-        self._groups, self._engine, self._turns, self._host, self._turn_s = groups, engine, turns, host, turn_s
+    def __init__(self, times: Times, engine: PlayedEngine, turns: str | None, host: Shares) -> None:
+        self._times, self._engine, self._turns, self._host = times, engine, turns, host
 
     async def __aenter__(self) -> Self:
         await self._engine.__aenter__()
@@ -45,35 +45,33 @@ class PlayedEpisodes:
 
     async def __call__(self, task: Task, context: Context) -> Episode:
         """Play one."""
-        episodes = self._groups[context.birth % len(self._groups)].episodes
-        episode = episodes[context.member % len(episodes)]
+        group = self._times.groups[context.birth % len(self._times.groups)]
+        episode = group.episodes[context.member % len(group.episodes)]
         session = f"{context.birth}/{context.member}/{context.retry}/{context.attempt}"
-        timings = episode.timings
-        await asyncio.sleep((timings.setup_s or 0.0) + (timings.reset_s or 0.0))
-        sessions: set[str] = set()
+        await asyncio.sleep((episode.timings.setup_s or 0.0) + (episode.timings.reset_s or 0.0))
+        steps = itertools.count()
         try:
             for number, turn in enumerate(episode.turns):
-                row = _row_of(episode, turn)
-                sessions.add(f"{session}/{row.role}")
-                await self._turn(episode.ids[row.start : row.stop], row.start, turn, f"{session}/{row.role}", number, context)
+                self._host.block(self._times.turn_s / 2)
+                await self._say(episode, turn, session, number, context)
+                self._host.block(self._times.turn_s / 2)
+                if turn.tool_s is not None:
+                    holds = self._times.holds.get((group.birth, episode.member, next(steps)), ())
+                    await held_again(turn.tool_s, holds, context)
         finally:
-            for each in sessions:
-                self._engine.release(each)
-        await asyncio.sleep((timings.score_s or 0.0) + (timings.close_s or 0.0))
+            for role in {row.role for row in episode.all_rows}:
+                self._engine.release(f"{session}/{role}")
+        await asyncio.sleep((episode.timings.score_s or 0.0) + (episode.timings.close_s or 0.0))
         return msgspec.structs.replace(episode, birth=context.birth, member=context.member, retry=context.retry)
 
-    async def _turn(self, ids: np.ndarray, start: int, turn: Turn, session: str, number: int, context: Context) -> None:
+    async def _say(self, episode: Episode, turn: Turn, session: str, number: int, context: Context) -> None:
+        row = _row_of(episode, turn)
+        if turn.model_s is None or turn.stop == turn.start:
+            return
         key = (0, context.birth, context.member, context.retry, number)
-        self._host.block(self._turn_s / 2)
-        if turn.model_s is not None and turn.stop > turn.start:
-            said = self._engine.say(session, ids, turn.start - start, turn.stop - start, key)
-            if self._turns is None:
-                await said
-            else:
-                async with context.permit(self._turns):
-                    await said
-        self._host.block(self._turn_s / 2)
-        await asyncio.sleep(turn.tool_s or 0.0)
+        ids, start, stop = episode.ids[row.start : row.stop], turn.start - row.start, turn.stop - row.start
+        async with contextlib.nullcontext() if self._turns is None else context.permit(self._turns):
+            await self._engine.say(f"{session}/{row.role}", ids, start, stop, key)
 
 
 class PlayedRewards:
@@ -121,8 +119,8 @@ class PlayedTrainer:
         hold: see ``Trainer``.
 
     Attributes:
-        finished_s: virtual time at the end of each step.
-        busy_s: seconds in which it worked, up to the end of each step.
+        ends_s: virtual time at the end of each step.
+        busy_s: seconds in which it worked.
         microbatches: of all steps.
         groups: that were trained.
     """
@@ -132,10 +130,9 @@ class PlayedTrainer:
     ) -> None:
         self._config, self._loss, self._times, self._shares, self._whiten = config, loss, times, device, whiten
         self._held = config.max_updates > 1 or whiten or hold
-        self.finished_s: list[float] = []
-        self.busy_s: list[float] = []
+        self.ends_s: list[float] = []
+        self.busy_s = 0.0
         self.microbatches = self.groups = 0
-        self._busy = 0.0
         self._begin()
 
     async def add(self, batch: Batch, context: Context) -> None:
@@ -156,8 +153,7 @@ class PlayedTrainer:
         else:
             await self._gradients(self._filler.flush())
         await self._work(self._times.finish_s, 1.0)
-        self.finished_s.append(asyncio.get_running_loop().time())
-        self.busy_s.append(self._busy)
+        self.ends_s.append(asyncio.get_running_loop().time())
         self._begin()
         return Weights(None)
 
@@ -181,7 +177,7 @@ class PlayedTrainer:
     async def _work(self, seconds: float, demand: float) -> None:
         began = asyncio.get_running_loop().time()
         await self._shares.work(seconds, demand)
-        self._busy += asyncio.get_running_loop().time() - began
+        self.busy_s += asyncio.get_running_loop().time() - began
 
 
 def _row_of(episode: Episode, turn: Turn) -> Row:

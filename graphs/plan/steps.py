@@ -11,7 +11,6 @@ import numpy as np
 
 from flow.trace import OPEN, Spans, Trace
 
-
 QUICK = 0.25
 """Share of the times that are shorter than what counts as time without others in the way."""
 

@@ -1,8 +1,9 @@
 """What a plan knows of a graph: how long its parts take, and what its episodes were. Values only; ``measure.py`` finds them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from graphs.plan.permits import Holds
 from stages.batches.plan import Shape
 from stages.records import Group
 
@@ -33,12 +34,14 @@ class TrainerTimes:
         group_s: seconds in which a group is taken in, its gradients not included.
         finish_s: seconds of the end of a step, the gradients of its rest not included: the update, publishing, the report.
         demand: units of the device that it keeps busy in a gradient.
+        gradient_bytes: that a micro-batch works in, beside weights and optimizer; ``None`` where the platform does not say.
     """
 
     gradient_s: Mapping[Shape, float]
     group_s: float
     finish_s: float
     demand: float
+    gradient_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Times:
         turn_s: seconds that the event loop works for a turn of an episode, with its share of all else on the loop.
         nodes_s: mean seconds for a group of each node between barrier and advantages.
         processors: that this process may use.
+        holds: what tools held of the pools of the graph, by step.
         shared: whether engine and trainer compute on the processors, which the event loop needs too; else on a device.
         apart: whether engine and trainer have devices of their own.
     """
@@ -62,5 +66,6 @@ class Times:
     turn_s: float
     nodes_s: Mapping[str, float]
     processors: float
+    holds: Holds = field(default_factory=Holds)
     shared: bool = True
     apart: bool = False

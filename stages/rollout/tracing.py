@@ -1,8 +1,8 @@
 """What an engine tells the trace of a run: its steps, who sat in which slot, its rates. On the engine's thread alone.
 
 A step of a small model takes less than a millisecond. A slice for each would cost more than it shows, so short steps of a kind
-and size that follow on each other share one, which counts them. What a slice says is worked out on the writer's thread. Counters are
-written a few times a second; while the engine has nothing to do it tells nothing, and afterwards that it was idle.
+and size that follow on each other share one, which counts them. What a slice says is worked out on the writer's thread.
+Counters are written a few times a second; while the engine has nothing to do it tells nothing, and afterwards that it was idle.
 """
 
 import time
@@ -63,7 +63,12 @@ class EngineTrace:
     def step(self, kind: Literal["prefill", "decode"], rows: int, began_s: float, ended_s: float, tokens: int) -> None:
         """The device made a step of so many rows, not all of which need have a token. Times of ``time.monotonic``."""
         run = self._run
-        if run and (run.kind, run.rows) == (kind, rows) and began_s - run.ended_s < _GAP_S and ended_s - run.began_s < _LONGEST_S:
+        if (
+            run
+            and (run.kind, run.rows) == (kind, rows)
+            and began_s - run.ended_s < _GAP_S
+            and ended_s - run.began_s < _LONGEST_S
+        ):
             run.ended_s = ended_s
             run.steps += 1
             run.tokens += tokens
