@@ -125,8 +125,8 @@ def findings(config: PlanConfig, found: Found) -> Findings:
         found: they.
     """
     told = "; ".join(
-        f"{_name(pair.config)}: {pair.paper.groups_per_minute:.0f} groups a minute predicted, {pair.real.groups_per_minute:.0f} "
-        f"run, {pair.off:+.1%}"
+        f"{_name(pair.config)}: {pair.paper.groups_per_minute:.0f} groups a minute predicted, "
+        f"{pair.real.groups_per_minute:.0f} run, {pair.off:+.1%}"
         for pair in found.pairs
     )
     same, *others = found.pairs

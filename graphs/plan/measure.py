@@ -143,18 +143,21 @@ async def measure(
         tell: hears how far it is.
     """
     sizes = sorted({config.trainer.rows_per_microbatch, *rows})
-    total = 2 + len(sizes)
+    total = 3 + len(sizes)
     kept = jax.tree.map(lambda leaf: leaf.copy(), nnx.state(parts.model, nnx.Param))
     trained: dict[int, TrainerAlone] = {}
     with PerfettoWriter(path) as recorder, recording(recorder):
         async with parts.engine:
-            tell(0, total, f"{config.steps} steps are trained")
+            tell(0, total, "a step that does not count, in which whatever is slow the first time is done")
+            await probe(config.model_copy(update={"steps": 1}), parts)
+            nnx.update(parts.model, kept)
+            tell(1, total, f"{config.steps} steps are trained")
             found = await probe(config, parts, recorder)
             nnx.update(parts.model, kept)
-            tell(1, total, "the engine alone")
+            tell(2, total, "the engine alone")
             alone, full = await engine_alone(parts)
         for number, size in enumerate(sizes):
-            tell(2 + number, total, f"a trainer alone, {size} rows in a micro-batch")
+            tell(3 + number, total, f"a trainer alone, {size} rows in a micro-batch")
             trained[size] = await trainer_alone(config, parts, found.batches, size)
     trace = read_trace(path)
     return found, Times(
