@@ -1,17 +1,18 @@
 """Measures what a plan needs: a short real run of the graph, with a trace, and the engine and the trainer alone."""
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 import jax
 from flax import nnx
 
 from flow import Run
-from flow.trace import PerfettoWriter, Trace, read_trace, recording
+from flow.trace import LoopLag, PerfettoWriter, Trace, read_trace, recording
 from graphs.bench.experiment import Tell
 from graphs.doctor.machine import find_cores
 from graphs.parts import Parts
@@ -91,6 +92,7 @@ class Probe:
         moments: of the first item, and of the end of each step.
         trained: groups of a step.
         holds: what tools held of the pools of the graph.
+        late_s: mean seconds by which the event loop was late with a timer.
     """
 
     groups: Sequence[Group]
@@ -98,6 +100,7 @@ class Probe:
     moments: Sequence[Moment]
     trained: int
     holds: Holds
+    late_s: float
 
     @property
     def window(self) -> Window:
@@ -125,9 +128,15 @@ async def probe(config: RlConfig, parts: Parts, recorder: PerfettoWriter | None 
     graph = rl(without_evaluation(config), parts)
     last = [name for name in SCORING if name in graph.spec().nodes][-1]
     seen = Seen(last)
-    await Run(graph.build(quiet=True), recorder=recorder, watchers=(seen,)).finish()
+    late_s: list[float] = []
+    run = Run(graph.build(quiet=True), recorder=recorder, watchers=(seen,))
+    lateness = asyncio.create_task(LoopLag().measure(late_s.append))
+    try:
+        await run.finish()
+    finally:
+        lateness.cancel()
     by_birth = ([found[birth] for birth in sorted(found)] for found in (seen.groups, seen.batches))
-    return Probe(*by_birth, seen.moments, config.groups_per_step, holds)
+    return Probe(*by_birth, seen.moments, config.groups_per_step, holds, fmean(late_s or [0.0]))
 
 
 async def measure(
@@ -165,6 +174,7 @@ async def measure(
         engine=_engine_times(trace, alone, full, found),
         trainer={size: _trainer_times(trace, trained[size], config) for size in sizes},
         turn_s=found.turn_s,
+        late_s=found.late_s,
         nodes_s=node_seconds(trace, found.window, SCORING),
         holds=found.holds,
         processors=float(find_cores().values["cores"]),

@@ -14,7 +14,7 @@ from graphs.heldout_config import HeldoutConfig
 from graphs.parts import Parts
 from graphs.plan.played_engine import PlayedEngine
 from graphs.plan.played_stages import PlayedEpisodes, PlayedRewards, PlayedScores, PlayedTrainer
-from graphs.plan.shares import Shares
+from graphs.plan.shares import Shares, Thread
 from graphs.plan.times import Times
 from graphs.rl import rl
 from graphs.rl_config import RlConfig
@@ -94,8 +94,8 @@ def _trainer(config: RlConfig, times: Times, device: Shares) -> PlayedTrainer:
 def _plan(config: RlConfig, parts: Parts, times: Times, engine: PlayedEngine, trainer: PlayedTrainer, host: Shares) -> Plan:
     graph = rl(config, replace(parts, engine=engine))  # type: ignore[arg-type]
     turns = engine_pools(engine.config, sessions_of(parts.agent)).turn
-    graph = graph.replace("episodes", PlayedEpisodes(times, engine, turns, host))
-    graph = graph.replace("rewards", PlayedRewards(times.nodes_s.get("rewards", 0.0)))
+    graph = graph.replace("episodes", PlayedEpisodes(times, engine, turns, Thread(host)))
+    graph = graph.replace("rewards", PlayedRewards(max(0.0, times.nodes_s["rewards"] - times.late_s)))
     for name in ("reference", "teacher", "values"):
         if name in graph.spec().nodes:
             graph = graph.replace(name, PlayedScores(times.nodes_s[name])).with_(name, placement=Inline())

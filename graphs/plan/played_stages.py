@@ -11,7 +11,7 @@ import msgspec
 from flow import Context, Gathered
 from graphs.plan.permits import held_again
 from graphs.plan.played_engine import PlayedEngine
-from graphs.plan.shares import Shares
+from graphs.plan.shares import Shares, Thread
 from graphs.plan.times import Times, TrainerTimes
 from stages.batches.plan import Shape
 from stages.batches.rows import RowFiller, Rows
@@ -30,11 +30,11 @@ class PlayedEpisodes:
             fewer.
         engine: answers; opened and closed with this.
         turns: pool of which a turn takes a unit; ``None`` for none.
-        host: processors that the event loop shares.
+        loop: thread of the event loop, which works for every turn.
     """
 
-    def __init__(self, times: Times, engine: PlayedEngine, turns: str | None, host: Shares) -> None:
-        self._times, self._engine, self._turns, self._host = times, engine, turns, host
+    def __init__(self, times: Times, engine: PlayedEngine, turns: str | None, loop: Thread) -> None:
+        self._times, self._engine, self._turns, self._loop = times, engine, turns, loop
 
     async def __aenter__(self) -> Self:
         await self._engine.__aenter__()
@@ -48,21 +48,25 @@ class PlayedEpisodes:
         group = self._times.groups[context.birth % len(self._times.groups)]
         episode = group.episodes[context.member % len(group.episodes)]
         session = f"{context.birth}/{context.member}/{context.retry}/{context.attempt}"
-        await asyncio.sleep((episode.timings.setup_s or 0.0) + (episode.timings.reset_s or 0.0))
+        await self._wait(episode.timings.setup_s, episode.timings.reset_s)
         steps = itertools.count()
         try:
             for number, turn in enumerate(episode.turns):
-                self._host.block(self._times.turn_s / 2)
+                await self._loop.work(self._times.turn_s / 2)
                 await self._say(episode, turn, session, number, context)
-                self._host.block(self._times.turn_s / 2)
+                await self._loop.work(self._times.turn_s / 2)
                 if turn.tool_s is not None:
                     holds = self._times.holds.get((group.birth, episode.member, next(steps)), ())
-                    await held_again(turn.tool_s, holds, context)
+                    await held_again(turn.tool_s - self._times.late_s, holds, context)
         finally:
             for role in {row.role for row in episode.all_rows}:
                 self._engine.release(f"{session}/{role}")
-        await asyncio.sleep((episode.timings.score_s or 0.0) + (episode.timings.close_s or 0.0))
+        await self._wait(episode.timings.score_s, episode.timings.close_s)
         return msgspec.structs.replace(episode, birth=context.birth, member=context.member, retry=context.retry)
+
+    async def _wait(self, *parts_s: float | None) -> None:
+        """Let some parts of an episode pass."""
+        await asyncio.sleep(max(0.0, sum(seconds or 0.0 for seconds in parts_s) - self._times.late_s))
 
     async def _say(self, episode: Episode, turn: Turn, session: str, number: int, context: Context) -> None:
         row = _row_of(episode, turn)

@@ -9,8 +9,6 @@ What threads lose beside that, in caches and memory bandwidth, is not in it.
 import asyncio
 from dataclasses import dataclass
 
-from flow.testing import VirtualLoop
-
 
 @dataclass(eq=False)
 class _Piece:
@@ -22,7 +20,7 @@ class _Piece:
 
 
 class Shares:
-    """Of one kind of unit. Lives on a ``VirtualLoop``.
+    """Of one kind of unit.
 
     Args:
         capacity: units there are, as processors.
@@ -43,33 +41,25 @@ class Shares:
         if seconds <= 0.0:
             return
         piece = _Piece(seconds, demand, asyncio.get_running_loop().create_future())
-        self._advance(self._rate())
+        self._advance()
         self._pieces.append(piece)
         self._arm()
         try:
             await piece.over
         finally:
             if piece in self._pieces:  # cancelled
-                self._advance(self._rate())
+                self._advance()
                 self._pieces.remove(piece)
                 self._arm()
 
-    def block(self, seconds: float) -> None:
-        """Hold the loop up by work of its own thread, which keeps one unit busy, so that nothing else on the loop goes on."""
-        self._advance(self._rate())
-        rate = self._rate(more=1.0)
-        _virtual().block(seconds / rate)
-        self._advance(rate)
-        self._arm()
-
-    def _rate(self, more: float = 0.0) -> float:
+    def _rate(self) -> float:
         """Of what each piece would do alone, how much it does now."""
-        wanted = sum(piece.demand for piece in self._pieces) + more
+        wanted = sum(piece.demand for piece in self._pieces)
         return 1.0 if wanted <= self._capacity else self._capacity / wanted
 
-    def _advance(self, rate: float) -> None:
-        """Count what was done since the last time."""
-        now = _virtual().time()
+    def _advance(self) -> None:
+        """Count what was done since the last time, in which nobody came or went."""
+        now, rate = asyncio.get_running_loop().time(), self._rate()
         for piece in self._pieces:
             piece.left_s -= (now - self._since_s) * rate
         self._since_s = now
@@ -78,17 +68,28 @@ class Shares:
         if self._timer is not None:
             self._timer.cancel()
         left_s = min((piece.left_s for piece in self._pieces), default=None)
-        self._timer = None if left_s is None else _virtual().call_later(max(0.0, left_s) / self._rate(), self._end)
+        loop = asyncio.get_running_loop()
+        self._timer = None if left_s is None else loop.call_later(max(0.0, left_s) / self._rate(), self._end)
 
     def _end(self) -> None:
-        self._advance(self._rate())
+        self._advance()
         for piece in [piece for piece in self._pieces if piece.left_s <= 1e-9]:
             self._pieces.remove(piece)
             piece.over.set_result(None)
         self._arm()
 
 
-def _virtual() -> VirtualLoop:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualLoop), loop
-    return loop
+class Thread:
+    """A thread that does one thing after the other, on processors that it shares.
+
+    Args:
+        processors: those.
+    """
+
+    def __init__(self, processors: Shares) -> None:
+        self._processors, self._turn = processors, asyncio.Lock()
+
+    async def work(self, seconds: float) -> None:
+        """Return once work is done that keeps it busy for so long, after all that came before."""
+        async with self._turn:
+            await self._processors.work(seconds, 1.0)

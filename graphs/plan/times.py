@@ -53,6 +53,8 @@ class Times:
         engine: see ``EngineTimes``.
         trainer: by rows of a micro-batch.
         turn_s: seconds that the event loop works for a turn of an episode, with its share of all else on the loop.
+        late_s: mean seconds by which the event loop was late with a timer. What was waited for in a run is longer by it, and on
+            paper the loop is late by itself.
         nodes_s: mean seconds for a group of each node between barrier and advantages.
         processors: that this process may use.
         holds: what tools held of the pools of the graph, by step.
@@ -64,6 +66,7 @@ class Times:
     engine: EngineTimes
     trainer: Mapping[int, TrainerTimes]
     turn_s: float
+    late_s: float
     nodes_s: Mapping[str, float]
     processors: float
     holds: Holds = field(default_factory=Holds)
