@@ -291,9 +291,9 @@ PLAN = Experiment(
     question=(
         "Does headrace plan --measure say how fast training would be with settings that it has not seen? The calculator is "
         "trained for some steps, and its engine and trainer work alone for a moment; then the same with a slow tool. With "
-        "these times the graph is played in virtual time, with the same settings, with a quarter of the episodes at once, and with a "
-        "lag of one version. Then each of them is run, and groups per minute are compared. A planner is of use where it is "
-        "nearer than the settings differ."
+        "these times the graph is played in virtual time, with the same settings, with a quarter of the episodes at once, and "
+        "with a lag of one version. Then each of them is run, and groups per minute are compared. A planner is of use where it "
+        "is nearer than the settings differ."
     ),
     config=PlanConfig,
     short=SHORT,
