@@ -19,7 +19,6 @@ from stages.losses.tokens import Loss
 from stages.records import Batch, Episode, Group, Row, Task, Turn, Weights
 from stages.train.config import TrainerConfig
 from stages.train.minibatches import of_step
-from stages.train.programs import scores_first
 
 
 class PlayedEpisodes:
@@ -150,10 +149,9 @@ class PlayedTrainer:
     async def finish(self, context: Context) -> Weights:
         """See ``Trainer.finish``."""
         if self._held:
-            for part in of_step(self._batches, self._config, self._loss, whiten=self._whiten):
-                passes = self._config.num_epochs + scores_first(self._config, self._loss) / 3
-                await self._gradients(part.rows, passes)
-                await self._work(self._times.finish_s * (self._config.num_epochs - 1), 1.0)
+            parts = of_step(self._batches, self._config, self._loss, whiten=self._whiten)
+            for _ in range(self._config.num_epochs):
+                await self._gradients([rows for part in parts for rows in part.rows])
         else:
             await self._gradients(self._filler.flush())
         await self._work(self._times.finish_s, 1.0)
@@ -165,10 +163,10 @@ class PlayedTrainer:
         self._batches: list[Batch] = []
         self._filler = RowFiller(self._config.shapes, self._loss.needs.arrays)
 
-    async def _gradients(self, blocks: Sequence[Rows], passes: float = 1.0) -> None:
+    async def _gradients(self, blocks: Sequence[Rows]) -> None:
         for rows in blocks:
             self.microbatches += 1
-            await self._work(passes * self._seconds(rows.shape), self._times.demand)
+            await self._work(self._seconds(rows.shape), self._times.demand)
 
     def _seconds(self, shape: Shape) -> float:
         """Of a shape that was not seen, by the tokens of the others."""

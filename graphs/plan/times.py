@@ -31,8 +31,8 @@ class TrainerTimes:
 
     Attributes:
         gradient_s: seconds of a micro-batch by its shape.
-        group_s: seconds in which a group is taken in, its gradients not included.
-        finish_s: seconds of the end of a step, the gradients of its rest not included: the update, publishing, the report.
+        group_s: seconds for a group of all in a step that is neither a gradient nor an update, as laying out rows.
+        finish_s: seconds of all updates of a step.
         demand: units of the device that it keeps busy in a gradient.
         gradient_bytes: that a micro-batch works in, beside weights and optimizer; ``None`` where the platform does not say.
     """

@@ -51,6 +51,14 @@ def test_a_pool_of_one_unit_has_calls_wait_for_each_other(handmade, tiny, settin
     assert one - four == pytest.approx(3 * 0.3, abs=0.1)
 
 
+def test_a_step_that_is_held_has_its_gradients_once_for_each_epoch(handmade, tiny, settings):
+    wanted, times = settings(groups_per_step=2, max_concurrency=4), handmade()
+    held = wanted.model_copy(update={"trainer": wanted.trainer.model_copy(update={"num_epochs": 3})})
+    streamed, again = (predicted(each, tiny, times) for each in (wanted, held))
+    assert (streamed.microbatches, again.microbatches) == (1.0, 3.0)
+    assert again.ends_s[-1] - streamed.ends_s[-1] == pytest.approx(2 * 1.0)  # of a second each
+
+
 def test_rows_that_were_not_measured_are_refused(handmade, tiny, settings):
     wanted = settings()
     wanted = wanted.model_copy(update={"trainer": wanted.trainer.model_copy(update={"rows_per_microbatch": 16})})
