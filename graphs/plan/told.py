@@ -84,8 +84,8 @@ def sentences(planned: Planned) -> list[str]:
     cores = os.cpu_count() or 1
     if planned.times.shared and planned.times.processors < 0.9 * min(cores, 2):
         lines.append(
-            f"warning: other programs left {planned.times.processors:.2g} of {cores} processors to what was measured; plan again "
-            "when the machine is quiet, unless they stay"
+            f"warning: other programs left {planned.times.processors:.2g} of {cores} processors to what was measured; plan "
+            "again when the machine is quiet, unless they stay"
         )
     if not planned.again.microbatches:
         lines.append("warning: no group of these steps had anything to train, so the trainer costs nothing in this plan")
