@@ -18,6 +18,7 @@ from graphs.calculator import CalculatorConfig, calculator
 from graphs.parts import Parts
 from graphs.plan.measure import Probe, measure, probe
 from graphs.plan.played import Predicted, predicted
+from graphs.plan.processors import processors_left
 from graphs.plan.times import Times
 from graphs.plan.told import NOT_MODELLED
 from graphs.report.plots import Plot
@@ -198,11 +199,12 @@ def _detail(job: Found) -> dict[str, Any]:
             "max_lag": pair.config.max_lag,
             "paper_s": list(pair.paper.ends_s),
             "real_s": _ends_s(pair.real),
+            "real_processors": processors_left(pair.real.moments[0], pair.real.moments[-1]),
             "real_turns": sum(len(episode.turns) for group in pair.real.groups for episode in group.episodes),
         }
         for pair in job.pairs
     ]
-    return {"probe_s": _ends_s(job.probe), "late_s": job.times.late_s, "runs": runs}
+    return {"probe_s": _ends_s(job.probe), "late_s": job.times.late_s, "processors": job.times.processors, "runs": runs}
 
 
 def _ends_s(real: Probe) -> list[float]:
@@ -245,7 +247,8 @@ def _measurements(job: Found) -> Table:
         _part("update", trainer.finish_s, 1.0),
         _part("the event loop, for a turn of an episode", job.times.turn_s, 1.0),
     ]
-    return Table(f"{job.name}: what was measured", columns, rows)
+    note = f"Other programs left {job.times.processors:.3g} processors to this one meanwhile."
+    return Table(f"{job.name}: what was measured", columns, rows, note)
 
 
 def _part(what: str, seconds: float, demand: float) -> dict[str, Any]:

@@ -1,12 +1,11 @@
 """Measures what a plan needs: a short real run of the graph, with a trace, and the engine and the trainer alone."""
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 from flax import nnx
@@ -14,11 +13,11 @@ from flax import nnx
 from flow import Run
 from flow.trace import LoopLag, PerfettoWriter, Trace, read_trace, recording
 from graphs.bench.experiment import Tell
-from graphs.doctor.machine import find_cores
 from graphs.parts import Parts
 from graphs.plan.alone import TrainerAlone, engine_alone, trainer_alone
 from graphs.plan.permits import Holds, noting
 from graphs.plan.played import without_evaluation
+from graphs.plan.processors import Moment, processors_left
 from graphs.plan.steps import Window, engine_steps, node_seconds, quick, seconds_of, step_seconds
 from graphs.plan.times import EngineTimes, Times, TrainerTimes
 from graphs.rl import rl
@@ -30,25 +29,6 @@ from stages.records import Batch, Group
 
 SCORING = ("rewards", "reference", "teacher", "values")
 """Nodes between barrier and advantages, in their order."""
-
-
-class Moment(NamedTuple):
-    """One, on the event loop.
-
-    Attributes:
-        at_ns: of the trace.
-        loop_s: processor time of the loop's thread up to then.
-        processor_s: of all threads.
-    """
-
-    at_ns: int
-    loop_s: float
-    processor_s: float
-
-    @staticmethod
-    def now() -> "Moment":
-        """This one."""
-        return Moment(time.monotonic_ns(), time.thread_time(), time.process_time())
 
 
 @dataclass
@@ -177,7 +157,7 @@ async def measure(
         late_s=found.late_s,
         nodes_s=node_seconds(trace, found.window, SCORING),
         holds=found.holds,
-        processors=float(find_cores().values["cores"]),
+        processors=processors_left(found.moments[0], found.moments[-1]),
         shared=jax.default_backend() == "cpu",
         apart=_apart(parts),
     )

@@ -56,7 +56,7 @@ class Times:
         late_s: mean seconds by which the event loop was late with a timer. What was waited for in a run is longer by it, and on
             paper the loop is late by itself.
         nodes_s: mean seconds for a group of each node between barrier and advantages.
-        processors: that this process may use.
+        processors: that this process could have: those there are, less what other programs kept busy meanwhile.
         holds: what tools held of the pools of the graph, by step.
         shared: whether engine and trainer compute on the processors, which the event loop needs too; else on a device.
         apart: whether engine and trainer have devices of their own.

@@ -1,5 +1,6 @@
 """A plan as a table, as sentences, and as plain values for scripts. Pure."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ NOT_MODELLED = (
     "Episodes are those of the measured steps, said and answered again: what other settings do to what is learned, and so to "
     "their lengths, is not in it, nor are attempts that fail.",
     "Work that meets on the processors of this machine gets equal shares of them; what it loses beside that in caches and "
-    "memory bandwidth is not in it, nor are other programs that want them.",
+    "memory bandwidth is not in it. Other programs keep as much of them busy as they did while it was measured.",
     "Slots of the engine, lengths of rows and the split of devices into meshes are as they were measured: others are other "
     "compiled programs, whose times nobody knows before they are measured. Plan again with them.",
     "Evaluation during training, commits and loggers are not in it.",
@@ -80,6 +81,12 @@ def sentences(planned: Planned) -> list[str]:
         f"measured: {steps} steps of {planned.probe.trained} groups, {told(planned.config)}: {real:.3g} groups a minute. On "
         f"paper the same steps come at {again:.3g}, {again / real - 1:+.0%}"
     ]
+    cores = os.cpu_count() or 1
+    if planned.times.shared and planned.times.processors < 0.9 * min(cores, 2):
+        lines.append(
+            f"warning: other programs left {planned.times.processors:.2g} of {cores} processors to what was measured; plan "
+            "again when the machine is quiet, unless they stay"
+        )
     if not planned.again.microbatches:
         lines.append("warning: no group of these steps had anything to train, so the trainer costs nothing in this plan")
     if planned.target is None:
