@@ -21,7 +21,7 @@ from jaxtyping import Array
 
 from stages.models.cache import Cache, empty_cache
 from stages.models.config import ModelConfig
-from stages.models.mesh import replicated
+from stages.models.mesh import replicated, starting
 from stages.models.sharding import cache_sharding
 from stages.models.transformer import Transformer
 from stages.roles import compiling
@@ -82,25 +82,27 @@ class Device:
     def move(self, move: Move) -> None:
         """Copy a row's cache into a slot, or let a slot and a row of the shelf change places."""
         slots, slot = self._config.slots, np.int32(move.slot)
-        if not isinstance(move, Copy):
-            place = np.int32(move.place - slots)
-            row = self._programs.row(self._cache, slot)
-            self._cache = self._programs.fetch(self._cache, self._shelf, place, slot)
-            self._shelf = self._programs.keep(self._shelf, row, place)
-        elif move.source < slots:
-            self._cache = self._programs.copy(self._cache, np.int32(move.source), slot)
-        else:
-            self._cache = self._programs.fetch(self._cache, self._shelf, np.int32(move.source - slots), slot)
+        with starting(self.parameters.mesh):
+            if not isinstance(move, Copy):
+                place = np.int32(move.place - slots)
+                row = self._programs.row(self._cache, slot)
+                self._cache = self._programs.fetch(self._cache, self._shelf, place, slot)
+                self._shelf = self._programs.keep(self._shelf, row, place)
+            elif move.source < slots:
+                self._cache = self._programs.copy(self._cache, np.int32(move.source), slot)
+            else:
+                self._cache = self._programs.fetch(self._cache, self._shelf, np.int32(move.source - slots), slot)
 
     def read_in(self, work: ReadIn) -> None:
         """Cache the keys and values of context tokens. Returns when the device is done, so that spans show its time."""
-        self._cache = jax.block_until_ready(
-            self._programs.read_in[len(work.lengths_R)](self.parameters.leaves, self._cache, work)
-        )
+        with starting(self.parameters.mesh):
+            self._cache = self._programs.read_in[len(work.lengths_R)](self.parameters.leaves, self._cache, work)
+        jax.block_until_ready(self._cache)
 
     def decode(self, work: Decode) -> Drawn:
         """Sample a token for every row, on the host; rows of length 0 hold noise."""
-        drawn, self._cache = self._programs.decode[len(work.ids_N)](self.parameters.leaves, self._cache, work)
+        with starting(self.parameters.mesh):
+            drawn, self._cache = self._programs.decode[len(work.ids_N)](self.parameters.leaves, self._cache, work)
         return Drawn(*map(np.asarray, drawn))
 
     def _try_reading_in(self, rows: int) -> list[np.ndarray]:

@@ -11,7 +11,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 
 from stages.models.lora import trained
-from stages.models.mesh import mesh_of, replicated
+from stages.models.mesh import mesh_of, replicated, starting
 from stages.models.names import named_leaves
 from stages.models.sharding import shardings
 from stages.scoring.config import Memory
@@ -88,7 +88,8 @@ class Held:
         return self._put(own, False) if self._own_rests else own, self._put(frozen, False) if self._frozen_rests else frozen
 
     def _put(self, tree: Any, rests: bool) -> Any:
-        placed = jax.tree.map(lambda leaf, shape: jax.device_put(leaf, shape.sharding), tree, self._shaped(tree, rests))
+        with starting(self.mesh):
+            placed = jax.tree.map(lambda leaf, shape: jax.device_put(leaf, shape.sharding), tree, self._shaped(tree, rests))
         return jax.block_until_ready(placed)
 
     def _shaped(self, tree: Any, rests: bool) -> Any:
