@@ -1,15 +1,17 @@
-"""headrace on the agentic workload, in a process of its own. Arguments: workload, events, folder for the weights, JSON of settings.
+"""headrace on the agentic workload, in a process of its own. Arguments: workload, events, folder of weights, JSON of settings.
 
 With ``write`` in place of settings it writes the model that all systems read: one that was shown random words, so that it says
-some letters and ends its turn. Settings: ``max_lag``, ``barrier``, ``concurrency``, ``slots``.
+some letters and ends its turn. With ``score`` it plays the tasks with each of the weights that lie in the folder, and tells
+what they earn; so all systems are scored by one. Settings: ``max_lag``, ``barrier``, ``concurrency``, ``slots``.
 """
 
 import asyncio
 import json
+import os
 import random
 import sys
-import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +21,10 @@ from agentic_world import Events, Play, Workload, read
 from flax import nnx
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
+from agentic_chat import LettersChat
+
 from flow import Context, Run
+from graphs.evaluate import EvaluateConfig, evaluate
 from graphs.parts import Parts
 from graphs.rl import rl
 from graphs.rl_config import RlConfig
@@ -30,26 +35,31 @@ from stages.envs.environment import Opening, Reply, opening_messages
 from stages.envs.housed import on_loop
 from stages.losses.policy import PolicyLoss
 from stages.models.config import ModelConfig, RotaryConfig
-from stages.models.huggingface import load_huggingface, write_huggingface
+from stages.models.huggingface import fill_from_huggingface, load_huggingface, write_huggingface
 from stages.models.transformer import Transformer
 from stages.records import Batch, Example, Message, Status, Task, Weights
 from stages.rewards.environment import environment_reward
 from stages.rollout.config import EngineConfig
 from stages.rollout.engine import Engine
-from stages.text.compact import CompactChat
+from stages.scores import Scores
 from stages.train.config import TrainerConfig
 
 ROTARY_BASE = 1_000_000.0
 """What tunix's Llama turns positions with, whatever its configuration says."""
+WRITTEN = 128
+"""Tokens of the longest conversation that the policy is shown, and of the longest that it may have."""
 COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 def main(workload: str, events: str, folder: str, settings: str) -> None:
-    """Write the model, or train."""
+    """Write the model, score, or train."""
     if settings == "write":
         asyncio.run(write(read(workload), Path(folder)))
         return
     told = Events(events)
+    if settings == "score":
+        asyncio.run(score(read(workload), told, sorted(Path(folder).iterdir())))
+        return
     told.tell("started")
     jax.monitoring.register_event_duration_secs_listener(
         lambda name, seconds, **_: told.tell("compiled", seconds=seconds) if name == COMPILED else None
@@ -86,6 +96,26 @@ async def train(
     write_huggingface(parts.model, folder)
 
 
+async def score(workload: Workload, events: Events, folders: Sequence[Path]) -> None:
+    """What the weights in some folders earn, mean over the tasks, each played once for every member of a group."""
+    context = workload.prompt_tokens + workload.response_tokens
+    model = load_huggingface(Path(workload.model))
+    parts = make_parts(
+        workload, model, EngineConfig(slots=32, context_length=context, prefill_rows=32, prefill_chunk=16), events
+    )
+    parts = replace(parts, heldout=parts.train)
+    sampling = SamplingConfig(max_tokens_per_turn=workload.response_tokens, max_turns=workload.turns, seed=workload.seed)
+    config = EvaluateConfig(num_tasks=len(parts.heldout), attempts=workload.group_size, sampling=sampling)
+    async with parts.engine:
+        for weights in folders:
+            fill_from_huggingface(model, weights)
+            await parts.load_engine()
+            scores = Scores(len(parts.heldout), config.attempts)
+            await Run(evaluate(config, parts, scores).build(quiet=True)).finish()
+            rewards = scores.state().rewards
+            events.tell("scored", name=weights.name, score=sum(rewards) / len(rewards))
+
+
 def rates(workload: Workload, row: int) -> TrainerConfig:
     """The optimizer that all systems have, on rows of ours."""
     return TrainerConfig(
@@ -100,8 +130,7 @@ def rates(workload: Workload, row: int) -> TrainerConfig:
 
 def make_parts(workload: Workload, model: Transformer, engine: EngineConfig, events: Events) -> Parts:
     """The policy and its world."""
-    chat = CompactChat()
-    assert list(chat.vocabulary.tokens) == list(workload.tokens)
+    chat = LettersChat(workload.tokens)
     named = {task.name: task for task in workload.tasks}
     return Parts(
         model=model,
@@ -201,13 +230,11 @@ async def write(workload: Workload, folder: Path) -> None:
     """Make the model, show it words, and write it."""
     shape = ModelConfig(
         vocab_size=len(workload.tokens), width=128, num_layers=4, num_heads=4, num_kv_heads=2, head_size=32, mlp_width=384,
-        context_length=workload.prompt_tokens + workload.response_tokens, rotary=RotaryConfig(base=ROTARY_BASE),
+        context_length=WRITTEN, rotary=RotaryConfig(base=ROTARY_BASE),
     )  # fmt: skip
     model = Transformer(shape, nnx.Rngs(workload.seed))
-    with tempfile.TemporaryDirectory() as unused:
-        parts = make_parts(workload, model, EngineConfig(), Events(Path(unused) / "events"))
-    row = workload.prompt_tokens + workload.response_tokens
-    rate = rates(workload, row).model_copy(update={"learning_rate": 3e-3, "warmup_steps": 5})
+    parts = make_parts(workload, model, EngineConfig(), Events(os.devnull))
+    rate = rates(workload, WRITTEN).model_copy(update={"learning_rate": 3e-3, "warmup_steps": 5})
     config = SftConfig(steps=60, examples_per_step=32, seed=0, trainer=rate)
     await Run(sft(config, parts, examples(512)).build(quiet=True)).finish()
     write_huggingface(model, folder)

@@ -1,10 +1,11 @@
 """TRL's GRPO on the agentic workload, on torch, in a process of its own. Arguments: workload, events, folder, JSON of settings.
 
-``GRPOTrainer`` with its own generation, loss and update. Several turns are played by a ``rollout_func``, TRL's way for worlds of
+``GRPOTrainer`` with its own generation, loss and update. Episodes are played by a ``rollout_func``, TRL's way for worlds of
 one's own: it asks TRL for a turn of all episodes that are ready, lets the others wait for their tools meanwhile, and tries an
-episode that failed again. TRL's own loop over tools (``environment_factory``) waits for the tools of one episode after the other
-and would be slower by the sum of all delays. Settings: ``micro``: sequences in a micro-batch; ``ready``: ask for whoever is ready
-(``true``), or wait for all of a turn (``false``). Runs in TRL's environment.
+episode that failed again. TRL's own loop over tools (``environment_factory``) waits for the tools of one episode after the
+other and would be slower by the sum of all delays. Settings: ``micro``: sequences in a micro-batch; ``ready``: ask for whoever
+is ready (``true``), or wait for all of a turn (``false``); ``threads`` of torch, ``null`` for its own number. Runs in TRL's
+environment.
 """
 
 import json
@@ -29,6 +30,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 def main(workload: Workload, events: Events, folder: Path, settings: dict[str, Any]) -> None:
     """All updates."""
+    if settings["threads"]:
+        torch.set_num_threads(settings["threads"])
     trainer = make_trainer(workload, events, settings)
     tell_updates(trainer, workload, events)
     trainer.train()
@@ -62,7 +65,10 @@ def make_trainer(workload: Workload, events: Events, settings: dict[str, Any]) -
 
 def make_tokenizer(workload: Workload, letters: Letters) -> PreTrainedTokenizerFast:
     """Letters, as transformers wants them."""
-    words = Tokenizer(WordLevel({token: index for index, token in enumerate(workload.tokens)}, unk_token="<|pad|>"))
+    names: dict[str, int] = {}
+    for index, token in enumerate(workload.tokens):
+        names[token if token not in names else f"<|{index}|>"] = index
+    words = Tokenizer(WordLevel(names, unk_token="<|pad|>"))
     words.pre_tokenizer = Split(Regex(r"<\|[a-z]+\|>|."), "isolated")
     return PreTrainedTokenizerFast(
         tokenizer_object=words, pad_token="<|pad|>", eos_token="<|end|>", bos_token="<|bos|>", unk_token="<|pad|>"

@@ -1,35 +1,27 @@
 """tunix's agentic GRPO on the agentic workload, in its own process. Arguments: workload, events, folder, JSON of settings.
 
-Everything is its own: ``GRPOLearner`` with its orchestrator, ``VanillaRollout``, its Llama and its trainer. In its favour, since
-without it there is nothing to compare:
+Everything is its own: ``GRPOLearner`` with its orchestrator, ``VanillaRollout``, its Llama and its trainer. In its favour:
 
 * Each call of the sampler gets a seed of its own. As it stands, every member of a group samples the same tokens.
-* ``budget=constant``: the sampler is always asked for the whole response budget, and what is over the episode's own budget is cut
-  off afterwards. As it stands (``budget=exact``) each number of tokens that is left is compiled anew, prefill and decode, and
-  concurrent calls with different numbers end the process now and then with a segmentation fault.
+* ``budget=constant``: the sampler is always asked for the whole response budget, and what is over the episode's own budget is
+  cut off afterwards. As it stands (``budget=exact``) each number of tokens that is left is compiled anew, prefill and decode.
 * The end token is put before the world's words, so that the trained tokens are those that the policy saw.
 
-Settings: ``concurrency``; ``budget``; ``off_policy``: batches ahead of the trainer, with a device each for trainer and sampler;
+Settings: ``concurrency``; ``budget``; ``off_policy``: batches ahead of the trainer, with a device each for trainer
+and sampler, which environment variables provide;
 ``micro``: groups in a micro-batch; ``on_failure``: ``raise``, or ``zero``, where the environment hides its failure and ends the
 episode without a reward. Runs in tunix's environment.
 """
 
+import dataclasses
 import faulthandler
 import itertools
 import json
-import os
 import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
-
-SETTINGS = json.loads(sys.argv[4])
-os.environ["JAX_PLATFORMS"] = "cpu"
-if SETTINGS["off_policy"]:
-    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
-
-import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -86,7 +78,8 @@ def make_cluster(workload: Workload, settings: dict[str, Any]) -> rl_cluster.RLC
     shape = json.loads((Path(workload.model) / "config.json").read_text())
     config = ModelConfig(
         num_layers=shape["num_hidden_layers"], vocab_size=shape["vocab_size"], embed_dim=shape["hidden_size"],
-        hidden_dim=shape["intermediate_size"], num_heads=shape["num_attention_heads"], head_dim=shape["head_dim"],
+        hidden_dim=shape["intermediate_size"], num_heads=shape["num_attention_heads"],
+        head_dim=shape.get("head_dim") or shape["hidden_size"] // shape["num_attention_heads"],
         num_kv_heads=shape["num_key_value_heads"], rope_theta=10_000, norm_eps=shape["rms_norm_eps"], weight_tying=True,
     )  # fmt: skip
     role = rl_cluster.Role
@@ -104,7 +97,7 @@ def make_cluster(workload: Workload, settings: dict[str, Any]) -> rl_cluster.RLC
                 mini_batch_size=workload.groups_per_update,
                 train_micro_batch_size=settings["micro"],
                 compute_logps_micro_batch_size=settings["micro"],
-            ),  # fmt: skip
+            ),
             rollout_config=RolloutConfig(
                 max_tokens_to_generate=workload.response_tokens,
                 max_prompt_length=PROMPT_LENGTH,
@@ -113,7 +106,7 @@ def make_cluster(workload: Workload, settings: dict[str, Any]) -> rl_cluster.RLC
                 top_k=None,
                 return_logprobs=True,
                 kv_cache_size=128 + workload.response_tokens,
-            ),  # fmt: skip
+            ),
         ),
     )
 
@@ -139,7 +132,7 @@ def sample_apart(cluster: rl_cluster.RLCluster, workload: Workload, events: Even
 
 
 def tell_updates(learner: GRPOLearner, cluster: rl_cluster.RLCluster, workload: Workload, events: Events) -> None:
-    """Tell when the trainer works, and of which tasks an update was made: examples are trained in the order they were made in."""
+    """Tell when the trainer works, and of which tasks an update was made: examples are trained in the order they were made."""
     made: list[str] = []
     process, update = learner._process_results, cluster.update_actor
     done = cluster.actor_trainer.train_steps
@@ -275,7 +268,7 @@ if __name__ == "__main__":
     told = Events(sys.argv[2])
     told.tell("started")
     try:
-        main(read(sys.argv[1]), told, Path(sys.argv[3]), SETTINGS)
+        main(read(sys.argv[1]), told, Path(sys.argv[3]), json.loads(sys.argv[4]))
     except BaseException as error:
         told.tell("broke", error=f"{type(error).__name__}: {error}"[:500])
         raise

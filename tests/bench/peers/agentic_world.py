@@ -1,8 +1,8 @@
 """The work that every system is given: tasks, what the world answers and when, what earns a reward. Read from one JSON file.
 
-A task shows a word. Whatever the policy says in a turn is answered with how many of its letters are vowels, after the delay that
-the file has for this task, member and turn; after the last turn the episode is over. An episode that is drawn
-to fail fails when its first turn is to be answered, once: tried again it goes well. A turn earns the share of vowels in what
+A task shows a word. Whatever the policy says in a turn is answered with how many of its letters are vowels, after the delay
+that the file has for this task, member and turn; after the last turn the episode is over. An episode that is drawn to fail
+fails when its first turn is to be answered, once: tried again it goes well. A turn earns the share of vowels in what
 was said, nothing where it was cut before its end token; an episode earns the mean over the turns that it should have had.
 Nothing here is drawn: delays and failures stand in the file, so every system meets the same ones. Only the standard library,
 since it is imported in the environments of all systems.
@@ -89,7 +89,7 @@ class Letters:
     """The tokenizer: a token for each mark and each character."""
 
     def __init__(self, tokens: Sequence[str]) -> None:
-        self.tokens, self._ids = tokens, {token: index for index, token in enumerate(tokens)}
+        self.tokens, self._ids = tokens, {token: index for index, token in reversed([*enumerate(tokens)])}
         self.pad, self.begin, self.end = (self._ids[f"<|{name}|>"] for name in ("pad", "bos", "end"))
 
     def encode(self, text: str) -> list[int]:
@@ -171,7 +171,7 @@ class Events:
     """What happened and when, a line of JSON each, on a clock that all processes of this machine share."""
 
     def __init__(self, path: str | Path) -> None:
-        self._file, self._lock = open(path, "w", buffering=1), threading.Lock()
+        self._file, self._lock = Path(path).open("w", buffering=1), threading.Lock()  # noqa: SIM115 - open as long as the process
 
     def tell(self, event: str, **more: Any) -> None:
         """Write it down now, from any thread."""
