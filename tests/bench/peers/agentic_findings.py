@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from agentic_figures import Figures
-from agentic_settings import PeersConfig, Setting
+from agentic_settings import PeersConfig, Setting, size_of
 
 from graphs.bench.experiment import Cell, Claim, Column, Findings, Table
 from graphs.report.plots import Plot
@@ -156,9 +156,8 @@ def _table(config: PeersConfig, setting: Setting, trials: Sequence[Trial], befor
         Column("codes", "exit codes"),
         Column("broke", "what ended it"),
     ]  # fmt: skip
-    updates = config.pretrained_updates if setting == "pretrained" else config.updates
-    warm = 1 if setting == "pretrained" else config.warm
-    note = f"{updates} updates of {config.groups_per_update} groups of {config.group_size}; rates without the first {warm}."
+    updates, warm, groups = size_of(config, setting)
+    note = f"{updates} updates of {groups} groups of {config.group_size}; rates without the first {warm}."
     if before is not None and setting in ("turns", "failing"):
         note += f" Before training the held-out score is {before:.3f}."
     return Table(f"{TITLES[setting]}: a row for each choice", columns, [_row(trial) for trial in trials], note)

@@ -24,7 +24,7 @@ from agentic_figures import figures
 from agentic_findings import TITLES, Trial, best, findings
 from agentic_pretrained import write_pretrained
 from agentic_process import Ended, run
-from agentic_settings import Choice, PeersConfig, Setting, choices, heldout_of, workload_of
+from agentic_settings import Choice, PeersConfig, Setting, choices, heldout_of, size_of, workload_of
 from agentic_world import write
 from install import LOGS, MODEL, PYTHON_TRL, PYTHON_TUNIX
 
@@ -101,8 +101,7 @@ class Place:
             ended = self._run(choice, file, weights, name)
             codes.append(ended.code)
         self._weights[setting, choice.system, choice.label] = weights
-        warm = 1 if setting == "pretrained" else self._config.warm
-        found = figures(ended.events, ended.spawned, workload.group_size, warm)
+        found = figures(ended.events, ended.spawned, workload.group_size, size_of(self._config, setting)[1])
         if found.broke is None and ended.code != 0:
             found = replace(found, broke=_last_words(ended))
         return Trial(choice.system, choice.label, found, codes, ended.peak_bytes)
@@ -172,8 +171,8 @@ def experiment(gguf: Path | None) -> Experiment:
             "How many complete groups a minute does training an agent get, how soon, in how much memory, and what does it "
             "learn, beside google-tunix's agentic GRPO and TRL's GRPO? All load one small model and play the same tasks, in a "
             "single turn, in several turns with tools a few of which take a hundred times as long as most, and with episodes "
-            "that fail. Each peer has the best of several choices; what was done for it is told below. Rates are taken after the programs "
-            "of all have been compiled."
+            "that fail. Each peer has the best of several choices; what was done for it is told below. Rates are taken after "
+            "a warm-up in which programs are compiled."
         ),
         config=PeersConfig,
         short=SHORT,

@@ -51,12 +51,21 @@ class PeersConfig(BaseModel):
     """Tasks that all weights are scored on, each once for every member of a group."""
     pretrained_updates: int = Field(default=3, ge=2)
     """Updates with SmolLM2; one of them is the warm-up."""
+    pretrained_groups: int = Field(default=2, ge=1)
+    """Tasks of each of these."""
     tries: int = Field(default=3, ge=1)
     """How often a training that broke is begun again."""
     timeout_s: float = Field(default=420.0, gt=0)
     """After which a training is taken to hang."""
     seed: int = Field(default=0, ge=0)
     """Of tasks, delays, failures and sampling."""
+
+
+def size_of(config: PeersConfig, setting: Setting) -> tuple[int, int, int]:
+    """Updates of a training, those of the warm-up, and tasks of an update."""
+    if setting == "pretrained":
+        return config.pretrained_updates, 1, config.pretrained_groups
+    return config.updates, config.warm, config.groups_per_update
 
 
 class Choice(NamedTuple):
@@ -79,12 +88,13 @@ class Choice(NamedTuple):
 
 def choices(config: PeersConfig, setting: Setting) -> list[Choice]:
     """What is tried in a setting, of the systems that are wanted."""
-    episodes = config.group_size * config.groups_per_update
-    found = [*_headrace(episodes), *_tunix(config, setting, episodes), *_trl(setting, episodes)]
+    _, _, groups = size_of(config, setting)
+    episodes = config.group_size * groups
+    found = [*_headrace(setting, episodes), *_tunix(setting, episodes, groups), *_trl(setting, episodes)]
     return [choice for choice in found if choice.system in config.systems]
 
 
-def _headrace(episodes: int) -> list[Choice]:
+def _headrace(setting: Setting, episodes: int) -> list[Choice]:
     cpu = {"JAX_PLATFORMS": "cpu"}
     schedules = (("headrace", 1, "group"), ("headrace, max_lag=0", 0, "group"), ("grpo_sync", 0, "batch"))
     return [
@@ -93,15 +103,16 @@ def _headrace(episodes: int) -> list[Choice]:
             {"max_lag": lag, "barrier": barrier, "concurrency": (lag + 1) * episodes, "slots": min(episodes, 64)}, cpu,
         )
         for system, lag, barrier in schedules
+        if system == "headrace" or setting in ("single", "turns") or (setting == "failing" and system == "grpo_sync")
     ]  # fmt: skip
 
 
-def _tunix(config: PeersConfig, setting: Setting, episodes: int) -> list[Choice]:
+def _tunix(setting: Setting, episodes: int, groups: int) -> list[Choice]:
     one, two = {"JAX_PLATFORMS": "cpu"}, {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
 
     def choice(label: str, concurrency: int, off_policy: int = 0, **more: Any) -> Choice:
         settings = {"concurrency": concurrency, "off_policy": off_policy, "budget": "constant", "on_failure": "raise", **more}
-        micro = {"micro": config.groups_per_update}
+        micro = {"micro": groups}
         return Choice("tunix", label, "agentic_tunix.py", {**micro, **settings}, two if off_policy else one)
 
     if setting == "single":
@@ -146,16 +157,16 @@ def workload_of(config: PeersConfig, setting: Setting, model: Path, pretrained: 
         pretrained: folder of SmolLM2, and beside it ``tokens.json``.
     """
     large = setting == "pretrained"
-    updates = config.pretrained_updates if large else config.updates
+    updates, _, groups = size_of(config, setting)
     failing = config.failing if setting == "failing" else 0.0
     turns = config.turns if setting in ("turns", "failing") else 1
-    names = [f"train {number}" for number in range(updates * config.groups_per_update)]
+    names = [f"train {number}" for number in range(updates * groups)]
     return Workload(
         model=str(pretrained if large else model),
         tokens=json.loads((pretrained.parent / "tokens.json").read_text()) if large else CharacterVocabulary().tokens,
         tasks=_tasks(config, names, turns, failing),
         group_size=config.group_size,
-        groups_per_update=config.groups_per_update,
+        groups_per_update=groups,
         updates=updates,
         turns=turns,
         prompt_tokens=PROMPT + 3,

@@ -186,3 +186,7 @@ class Events:
             yield
         finally:
             self.tell(f"{event}_end")
+
+    def close(self) -> None:
+        """Nothing more is told. The end of a process does as well."""
+        self._file.close()
