@@ -49,7 +49,7 @@ bench-peers: $(READY) $(MODEL) ## measure decoding, training and agents against 
 	$(BIN)/python tests/bench/peers/install.py $(MODEL)
 	$(BIN)/python tests/bench/peers/decode_peers.py $(MODEL)
 	$(BIN)/python tests/bench/peers/train_peers.py
-	$(BIN)/python tests/bench/peers/agentic_peers.py $(MODEL) --out docs/bench
+	$(BIN)/python tests/bench/peers/agentic_peers.py $(MODEL)
 
 algorithms: $(READY) ## train every algorithm on the calculator over three seeds, and write the table in docs/algorithms.md
 	$(BIN)/python tests/bench/learning/algorithms.py --steps 20 --write

@@ -24,8 +24,8 @@ class Figures:
         trained_per_minute: groups that were trained, those with a member that failed included.
         first_update_s: from the start of the process to the end of the first update.
         idle: share of the time in which the trainer did not work.
-        distinct: different samples in a complete group, mean over the training: by what the world was told, which a turn that was
-            cut is not.
+        distinct: different samples in a complete group, mean over the training: by what the world was told; a turn that was
+            cut is not among it.
         tokens_per_s: sampled.
         tokens_per_turn: sampled, mean over the training.
         signal_per_hour: samples of complete groups that were trained with an advantage other than 0.

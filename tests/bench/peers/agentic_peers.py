@@ -90,12 +90,12 @@ class Place:
             raise RuntimeError(f"expected the model to be written, got exit code {ended.code}:\n{ended.tail}")
 
     def trial(self, setting: Setting, choice: Choice) -> Trial:
-        """A training; one that breaks is begun again."""
+        """A training; one that breaks is begun again, one that hangs is not."""
         workload = workload_of(self._config, setting, self._model, self._pretrained)
         file = self._folder / f"{setting}.json"
         write(workload, file)
         codes: list[int | None] = []
-        while not codes or (codes[-1] != 0 and len(codes) < self._config.tries):
+        while not codes or (codes[-1] not in (0, None) and len(codes) < self._config.tries):
             name = f"{setting}-{choice.script.split('.')[0]}-{len(self._weights)}-{len(codes)}"
             weights = self._folder / "weights" / name
             ended = self._run(choice, file, weights, name)

@@ -13,7 +13,8 @@ from graphs.bench.delays import DelaysConfig, delay_of, fails_at_once
 from stages.text.characters import CharacterVocabulary
 
 Setting = Literal["single", "turns", "failing", "pretrained"]
-SYSTEMS = ("headrace", "headrace, max_lag=0", "grpo_sync", "tunix", "TRL")
+STRICT = "headrace, max_lag=0"
+SYSTEMS = ("headrace", STRICT, "grpo_sync", "tunix", "TRL")
 PROMPT = 6
 """Letters of a prompt; three marks stand around it."""
 MARKS = {0: "<|pad|>", 1: "<|bos|>", 3: "<|user|>", 4: "<|assistant|>"}
@@ -95,16 +96,18 @@ def choices(config: PeersConfig, setting: Setting) -> list[Choice]:
 
 
 def _headrace(setting: Setting, episodes: int) -> list[Choice]:
-    cpu = {"JAX_PLATFORMS": "cpu"}
-    schedules = (("headrace", 1, "group"), ("headrace, max_lag=0", 0, "group"), ("grpo_sync", 0, "batch"))
-    return [
-        Choice(
-            system, "", "agentic_headrace.py",
-            {"max_lag": lag, "barrier": barrier, "concurrency": (lag + 1) * episodes, "slots": min(episodes, 64)}, cpu,
-        )
-        for system, lag, barrier in schedules
-        if system == "headrace" or setting in ("single", "turns") or (setting == "failing" and system == "grpo_sync")
-    ]  # fmt: skip
+    def choice(system: str, label: str, lag: int, slots: int, barrier: str = "group") -> Choice:
+        settings = {"max_lag": lag, "barrier": barrier, "concurrency": (lag + 1) * episodes, "slots": slots}
+        return Choice(system, label, "agentic_headrace.py", settings, {"JAX_PLATFORMS": "cpu"})
+
+    ours = choice("headrace", "a slot for every episode", 1, 2 * episodes)
+    sync = choice("grpo_sync", "", 0, episodes, "batch")
+    if setting == "pretrained":
+        return [ours]
+    if setting == "failing":
+        return [ours, sync]
+    half, strict = choice("headrace", "a slot for every other episode", 1, episodes), choice(STRICT, "", 0, episodes)
+    return [ours, half, strict, sync]
 
 
 def _tunix(setting: Setting, episodes: int, groups: int) -> list[Choice]:
