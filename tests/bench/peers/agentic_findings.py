@@ -230,5 +230,5 @@ def _notes(config: PeersConfig) -> list[str]:
         "Its own loop over tools waits for those of one episode after another; that was read in its source and not "
         "measured.",
         "No system has a cache of compiled programs from before. SmolLM2-135M's positions are turned with a base of "
-        "1,000,000, the only one that tunix's Llama has, so its words are poor; a full stop ends a turn.",
+        '1,000,000, the only one that tunix\'s Llama has, so its words are poor; the word "the" ends a turn.',
     ]

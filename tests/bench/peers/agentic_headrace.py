@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import anyio
 import jax
@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 from agentic_chat import LettersChat
 
 from flow import Context, Run
+from graphs.bench.around import Around
 from graphs.evaluate import EvaluateConfig, evaluate
 from graphs.parts import Parts
 from graphs.rl import rl
@@ -191,7 +192,7 @@ class Watcher:
         """Nothing."""
 
 
-class Told:
+class Told(Around):
     """A trainer whose times are told. Around it as a collector, on a thread of its own as that is.
 
     Args:
@@ -201,26 +202,20 @@ class Told:
     """
 
     def __init__(self, trainer: Any, tasks: dict[int, str], events: Events) -> None:
-        self._trainer, self._tasks, self._events = trainer, tasks, events
+        super().__init__(trainer)
+        self._tasks, self._events = tasks, events
         self._given: list[str] = []
-
-    async def __aenter__(self) -> Self:
-        await self._trainer.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self._trainer.__aexit__(*error)
 
     def add(self, batch: Batch, context: Context) -> None:
         """See ``Trainer.add``."""
         self._given.append(self._tasks[batch.birth])
         with self._events.span("train"):
-            self._trainer.add(batch, context)
+            self.trainer.add(batch, context)
 
     def finish(self, context: Context) -> Weights:
         """See ``Trainer.finish``."""
         with self._events.span("train"):
-            weights = self._trainer.finish(context)
+            weights = self.trainer.finish(context)
         given, self._given = self._given, []
         self._events.tell("updated", tasks=given)
         return weights

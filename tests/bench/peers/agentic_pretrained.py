@@ -9,8 +9,9 @@ from stages.text.gguf_tokenizer import load_gguf_tokenizer
 
 ROTARY_BASE = 1_000_000.0
 """Whatever tunix's configuration says. Another base makes another policy of the same weights, for all systems the same one."""
-END = "."
-"""Ends a turn. The model's own end token would seldom come after letters without a template, and no episode would be scored."""
+END = "\u0120the"
+"""The word that ends a turn, one token with its blank. The model's own end token would seldom come after letters without a
+template, and no episode would be scored."""
 
 
 def write_pretrained(gguf: Path, source: Path, folder: Path) -> None:
