@@ -69,6 +69,9 @@ def figures(events: Sequence[Event], spawned: float, group_size: int, warm: int)
         spawned: when its process was started, on the clock of the events.
         group_size: members of a group.
         warm: updates of the warm-up.
+
+    Raises:
+        ValueError: an update is of a task that no episode was about.
     """
     updates = list(_updates(events, group_size))
     complete = [group for update in updates for group in update.groups if group is not None]
@@ -104,6 +107,12 @@ def figures(events: Sequence[Event], spawned: float, group_size: int, warm: int)
 
 
 def _updates(events: Sequence[Event], group_size: int) -> Iterator[_Update]:
+    known = {event["task"] for event in events if "task" in event}
+    trained = {task for event in events if event["event"] == "updated" for task in event["tasks"]}
+    if strange := sorted(trained - known):
+        raise ValueError(
+            f"expected updates of tasks that episodes were about; got {strange[:3]}; in the events of a system; name them alike"
+        )
     ended: dict[str, dict[int, Event]] = {}
     for event in events:
         if event["event"] == "episode_end":

@@ -98,7 +98,7 @@ def _ratios(title: str, by_system: Mapping[str, Trial]) -> list[Claim]:
         for peer in peers
     ]
     if (sync := by_system.get("grpo_sync")) is not None and sync.rate:
-        claims.append(Claim(f"{title}: the same over grpo_sync", ours.rate / sync.rate))
+        claims.append(Claim(f"{title}: the same over those of grpo_sync", ours.rate / sync.rate))
     return claims
 
 
@@ -217,8 +217,8 @@ def _notes(config: PeersConfig) -> list[str]:
         "in theirs.",
         "Every figure is worked out of what a system's process told of itself, by the same rules. Held-out scores are all "
         "by headrace's engine, from the weights that a training left.",
-        "headrace has a lag of at most 1 version; the row with max_lag=0 is strictly on-policy like TRL, grpo_sync, and "
-        "tunix where it is not a batch ahead.",
+        "headrace has a lag of at most 1 version, or is strictly on-policy like TRL, grpo_sync, and tunix where it is not a "
+        "batch ahead; rewards by update and held-out scores tell what samples of an older version cost.",
         "tunix 0.1.7 with its in-process sampler, the one that runs without a TPU. Each call of it gets a seed of its "
         "own, without which all members of a group sample the same. Where its budgets are not as they are, the sampler is "
         "asked for the whole budget and what is over is cut off, without which each number of tokens left is compiled "

@@ -13,8 +13,7 @@ from graphs.bench.delays import DelaysConfig, delay_of, fails_at_once
 from stages.text.characters import CharacterVocabulary
 
 Setting = Literal["single", "turns", "failing", "pretrained"]
-STRICT = "headrace, max_lag=0"
-SYSTEMS = ("headrace", STRICT, "grpo_sync", "tunix", "TRL")
+SYSTEMS = ("headrace", "grpo_sync", "tunix", "TRL")
 PROMPT = 6
 """Letters of a prompt; three marks stand around it."""
 MARKS = {0: "<|pad|>", 1: "<|bos|>", 3: "<|user|>", 4: "<|assistant|>"}
@@ -100,14 +99,12 @@ def _headrace(setting: Setting, episodes: int) -> list[Choice]:
         settings = {"max_lag": lag, "barrier": barrier, "concurrency": (lag + 1) * episodes, "slots": slots}
         return Choice(system, label, "agentic_headrace.py", settings, {"JAX_PLATFORMS": "cpu"})
 
-    ours = choice("headrace", "a slot for every episode", 1, 2 * episodes)
-    sync = choice("grpo_sync", "", 0, episodes, "batch")
+    ahead = choice("headrace", "lag 1, a slot for every episode", 1, 2 * episodes)
+    half = choice("headrace", "lag 1, a slot for every other episode", 1, episodes)
+    strict, sync = choice("headrace", "strictly on-policy", 0, episodes), choice("grpo_sync", "", 0, episodes, "batch")
     if setting == "pretrained":
-        return [ours]
-    if setting == "failing":
-        return [ours, sync]
-    half, strict = choice("headrace", "a slot for every other episode", 1, episodes), choice(STRICT, "", 0, episodes)
-    return [ours, half, strict, sync]
+        return [ahead]
+    return [ahead, sync] if setting == "failing" else [ahead, half, strict, sync]
 
 
 def _tunix(setting: Setting, episodes: int, groups: int) -> list[Choice]:

@@ -138,7 +138,8 @@ def tell_updates(learner: GRPOLearner, cluster: rl_cluster.RLCluster, workload: 
     done = cluster.actor_trainer.train_steps
 
     def processed(trajectories: list[Any], **more: Any) -> Any:
-        made.extend(str(item.traj["original_input"]["prompts"][0]) for item in trajectories[:: workload.group_size])
+        # Groups are numbered in the order of the tasks.
+        made.extend(workload.tasks[int(item.traj["group_id"])].name for item in trajectories[:: workload.group_size])
         return process(trajectories, **more)
 
     def updated(*arguments: Any, **more: Any) -> None:

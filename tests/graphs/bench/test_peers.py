@@ -88,6 +88,13 @@ def test_a_group_is_complete_where_every_member_ended_before_its_update():
     assert (found.groups_per_minute, found.failed, found.again) == (6.0, 1, 1)
 
 
+def test_an_update_of_a_task_that_nobody_played_is_refused():
+    from agentic_figures import figures
+
+    with pytest.raises(ValueError, match=r"expected updates of tasks that episodes were about; got \['c'\]"):
+        figures([*TWO_UPDATES, *told((24.0, "updated", {"tasks": ["c"]}))], 3.0, 2, warm=1)
+
+
 def test_every_system_has_the_same_work_and_its_failures_happen_once():
     from agentic_settings import SYSTEMS, PeersConfig, choices, heldout_of, workload_of
     from agentic_world import Events, Failed, Play
