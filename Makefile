@@ -45,10 +45,11 @@ bench: $(READY) ## run every benchmark script, whose last line is its result as 
 	@set -e; for file in tests/bench/*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
 	$(BIN)/headrace bench all
 
-bench-peers: $(READY) $(MODEL) ## measure decoding and training against others (installs and builds them once, 4 GB)
+bench-peers: $(READY) $(MODEL) ## measure decoding, training and agents against others (installs and builds them once, 4 GB)
 	$(BIN)/python tests/bench/peers/install.py $(MODEL)
 	$(BIN)/python tests/bench/peers/decode_peers.py $(MODEL)
 	$(BIN)/python tests/bench/peers/train_peers.py
+	$(BIN)/python tests/bench/peers/agentic_peers.py $(MODEL)
 
 algorithms: $(READY) ## train every algorithm on the calculator over three seeds, and write the table in docs/algorithms.md
 	$(BIN)/python tests/bench/learning/algorithms.py --steps 20 --write

@@ -30,6 +30,7 @@ from graphs.commands.compiled import keep_compiled
 from graphs.commands.doctor import doctor
 from graphs.commands.export import ExportOptions, loading_line, prepare_export
 from graphs.commands.init import start_folder
+from graphs.commands.plan import plan
 from graphs.commands.replay import replay
 from graphs.commands.replay_batch import prepare_repeat
 from graphs.commands.run import SUSPENDED, executed, resume, run, unused
@@ -78,6 +79,9 @@ USAGE = """headrace: train LLM agents with reinforcement learning on JAX, as a t
                                                     measure headrace here; without NAME, list the experiments there are;
                                                     bench page FOLDER DOC writes what they found as a .md or .html file,
                                                     bench compare FOLDER OTHER tells what came out otherwise
+  headrace plan NAME --measure [--section.field value ...] [--target-groups-per-minute X | --target-steps-per-minute X] [--json]
+                                                    train some steps, then say on paper which concurrency, lag, pools and
+                                                    micro-batches reach that rate
   headrace doctor [--json]                          look at devices, memory, packages and folders, and say what would stop a run
 
 MODEL is a Hugging Face folder, a .gguf file, OWNER/NAME of the Hub, or a RUN, the folder of a run.
@@ -139,6 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "report": report,
         "view": view,
         "bench": bench,
+        "plan": plan,
         "doctor": _doctor,
     }
     command = commands.get(given[0])

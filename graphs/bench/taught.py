@@ -27,8 +27,9 @@ class TaughtConfig(BaseModel):
     """Shape of the policy: that of the calculator."""
     engine: EngineConfig = CalculatorConfig().engine
     """Shapes of the engine."""
-    steps: int = Field(default=60, ge=1)
-    """Steps of supervised training on demonstrations that all ask the tool; after these nearly every episode does."""
+    steps: int = Field(default=60, ge=0)
+    """Steps of supervised training on demonstrations that all ask the tool; after these nearly every episode does. 0 leaves the
+    policy as it is drawn."""
     examples_per_step: int = Field(default=16, ge=1)
     """Demonstrations in a step."""
 
@@ -45,11 +46,16 @@ async def taught_parts(config: TaughtConfig, world: WorldConfig, num_tasks: int)
     parts = calculator(asked).parts
     assert parts is not None
     parts.load()
+    if config.steps:
+        await _teach(config, parts)
+    taught = jax.tree.map(lambda leaf: leaf.copy(), nnx.state(parts.model, nnx.Param))
+    return replace(parts, load=lambda: nnx.update(parts.model, taught), make_env=on_loop(world_of(world)))
+
+
+async def _teach(config: TaughtConfig, parts: Parts) -> None:
     rate = TrainerConfig(
         row_length=64, rows_per_microbatch=8, learning_rate=3e-3, warmup_steps=min(10, config.steps - 1), schedule="cosine",
         decay_steps=config.steps,
     )  # fmt: skip
     teaching = SftConfig(steps=config.steps, examples_per_step=config.examples_per_step, seed=0, trainer=rate)
-    await Run(sft(teaching, parts, demonstrations(asked.tasks, 0, 1000, 1.0)).build(quiet=True)).finish()
-    taught = jax.tree.map(lambda leaf: leaf.copy(), nnx.state(parts.model, nnx.Param))
-    return replace(parts, load=lambda: nnx.update(parts.model, taught), make_env=on_loop(world_of(world)))
+    await Run(sft(teaching, parts, demonstrations(CalculatorConfig().tasks, 0, 1000, 1.0)).build(quiet=True)).finish()

@@ -1,5 +1,6 @@
 """Runs a graph with a trace and gives what experiments read of it: its summary, its trace, and what was scored and trained."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -122,6 +123,15 @@ class Traced:
         """Longest time that a group was open."""
         return max(end - start for start, end in self.groups_open()) / 1e9
 
+    @property
+    def played_s(self) -> float:
+        """Mean time from the dispatch of a group's first episode until its last one is done."""
+        begins: dict[int, int] = {}
+        ends: dict[int, int] = {}
+        for birth, start, end in self._episodes():
+            begins[birth], ends[birth] = min(start, begins.get(birth, start)), max(end, ends.get(birth, end))
+        return sum(ends[birth] - begins[birth] for birth in ends) / len(ends) / 1e9
+
     def counter(self, name: str) -> Sequence[tuple[float, float]]:
         """Seconds since the beginning and value of a counter, each time that it changed; empty for one that is not there."""
         begin = self.judged.measured.began_ns
@@ -139,6 +149,15 @@ class Traced:
                 for index, name in enumerate(spans.names):
                     if name == node and not spans.depths[index]:
                         yield spans.starts_ns[index], spans.ends_ns[index]
+
+    def _episodes(self) -> Iterator[tuple[int, int, int]]:
+        """Birth number of the group, begin and end of each attempt at an episode that came to its end."""
+        for number, spans in self.trace.spans.items():
+            if re.fullmatch(r"episodes/\d+", self.trace.tracks[number].name):
+                for index in range(len(spans)):
+                    args = spans.args(index)
+                    if not spans.depths[index] and "birth" in args and spans.ends_ns[index] != OPEN:
+                        yield int(args["birth"]), spans.starts_ns[index], spans.ends_ns[index]
 
     def _slices(self, name: str) -> Iterator[tuple[int, int]]:
         end = self.judged.measured.ended_ns
@@ -163,18 +182,19 @@ class _Rows:
             self.rows.append(row)
 
 
-async def traced(graph: Graph, path: Path, engine: Counts | None = None) -> Traced:
+async def traced(graph: Graph, path: Path, engine: Counts | None = None, watchers: Sequence[Any] = ()) -> Traced:
     """Run a graph to its end.
 
     Args:
         graph: of reinforcement learning, as ``graphs.rl`` declares it.
         path: the file of its trace; one that exists is replaced.
         engine: that it samples from, open, to be asked how busy it was.
+        watchers: that look on besides, as those of a run.
     """
     plan, scored, rows = graph.build(quiet=True), Scored(), _Rows()
     before = _steps_s(engine)
     with PerfettoWriter(path) as recorder:
-        summary = await Run(plan, recorder=recorder, watchers=(scored, rows)).finish()
+        summary = await Run(plan, recorder=recorder, watchers=(scored, rows, *watchers)).finish()
     after = _steps_s(engine)
     busy = None if before is None or after is None else after - before
     return Traced(plan, summary, read_trace(path), scored, rows.rows, busy)

@@ -1,14 +1,13 @@
 """A trainer whose steps are looked at: what each was given, and what it said of it. Changes nothing of what is trained."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from flow import Context, Freshness, Graph
+from flow import Context, Graph
+from graphs.bench.around import Around
 from stages.records import Batch, Weights
-from stages.train.gated import Gated, GatedState
+from stages.train.gated import Gated
 from stages.train.metrics import StepRow
 
 
@@ -33,11 +32,11 @@ class SeenStep:
     weights: Weights
 
 
-class Witnessed:
+class Witnessed(Around):
     """A ``Gated`` trainer, and somebody who sees its steps.
 
     Args:
-        trainer: trains; opened and closed with this.
+        trainer: trains.
         see: called with each step that is trained, on the trainer's thread, after the parameters changed and before they are
             published. A step that a kill undid is seen again.
         given: called with each batch before the trainer takes it in, on the same thread.
@@ -46,52 +45,24 @@ class Witnessed:
     def __init__(
         self, trainer: Gated, see: Callable[[SeenStep], None], given: Callable[[Batch], None] = lambda batch: None
     ) -> None:
-        self._trainer, self._see, self._told = trainer, see, given
+        super().__init__(trainer)
+        self._see, self._told = see, given
         self._given: list[tuple[Batch, int | None]] = []
-
-    async def __aenter__(self) -> Self:
-        await self._trainer.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._trainer.__aexit__(kind, error, trace)
-
-    def advice(self, freshness: Freshness | None) -> Iterable[str]:
-        """See ``Trainer.advice``."""
-        return self._trainer.advice(freshness)
 
     def add(self, batch: Batch, context: Context) -> None:
         """See ``Trainer.add``."""
         self._told(batch)
         self._given.append((batch, context.lag))
-        self._trainer.add(batch, context)
+        self.trainer.add(batch, context)
 
     def finish(self, context: Context) -> Weights:
         """See ``Gated.finish``."""
         given, self._given = self._given, []
-        weights = self._trainer.finish(context)
-        assert self._trainer.last_row is not None
+        weights = self.trainer.finish(context)
+        assert self.trainer.last_row is not None
         batches, lags = tuple(batch for batch, _ in given), tuple(lag for _, lag in given)
-        self._see(SeenStep(self._trainer.step, batches, lags, self._trainer.last_row, self._trainer.digest(), weights))
+        self._see(SeenStep(self.trainer.step, batches, lags, self.trainer.last_row, self.trainer.digest(), weights))
         return weights
-
-    def state(self) -> GatedState:
-        """See ``Gated.state``."""
-        return self._trainer.state()
-
-    def restore(self, state: GatedState) -> None:
-        """See ``Gated.restore``."""
-        self._trainer.restore(state)
-
-    def save(self, folder: Path) -> Callable[[], None]:
-        """See ``Gated.save``."""
-        return self._trainer.save(folder)
-
-    def load(self, folder: Path) -> None:
-        """See ``Gated.load``."""
-        self._trainer.load(folder)
 
 
 def witnessed(graph: Graph, see: Callable[[SeenStep], None], given: Callable[[Batch], None] = lambda batch: None) -> Graph:

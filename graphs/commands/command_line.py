@@ -26,12 +26,14 @@ Work = Callable[[], None]
 """What is left to do once everything a user can get wrong is settled."""
 
 
-def read_program(command: str, arguments: list[str]) -> tuple[Program, Options]:
+def read_program(command: str, arguments: list[str], options: Any = None) -> tuple[Program, Any]:
     """The program of a command, with its settings, and the options.
 
     Args:
         command: its name, for help.
         arguments: name of the program, or ``path/to/file.py:function``, and settings.
+        options: of the command, to start from; they stand beside the settings and have no section. ``None`` for ``Options``,
+            which have one.
 
     Raises:
         ValueError: settings that do not go together, or a file of one's own that cannot be used.
@@ -39,13 +41,14 @@ def read_program(command: str, arguments: list[str]) -> tuple[Program, Options]:
         SystemExit: after tyro told what it does not know.
     """
     name, *rest = arguments
+    flat, start = options is not None, Options() if options is None else options
     if ".py:" in name:
         function, config_type = load_function(name)
-        config, options = parsed(f"headrace {command} {name}", config_type, rest, Options())
+        config, options = parsed(f"headrace {command} {name}", config_type, rest, start, flat=flat)
         return dataclasses.replace(make_program(name, function, config), made_by=name), options
     entry = find(name)
     default, rest = starting_from(entry, rest)
-    config, options = parsed(f"headrace {command} {name}", entry.config, rest, Options(), default=default)
+    config, options = parsed(f"headrace {command} {name}", entry.config, rest, start, default=default, flat=flat)
     return dataclasses.replace(entry.make(config), name=name, made_by=name), options
 
 
@@ -77,6 +80,8 @@ def parsed(
     options: Any,
     saved: dict[str, Any] | None = None,
     default: BaseModel | None = None,
+    *,
+    flat: bool = False,
 ) -> tuple[Any, Any]:
     """Read settings and options. tyro ends with status 2 and the nearest valid key where one is unknown.
 
@@ -87,6 +92,7 @@ def parsed(
         options: those to start from.
         saved: settings to start from, as a run wrote them down; ``None`` for ``default``.
         default: settings to start from; ``None`` for those of ``config_type`` itself.
+        flat: whether options have no section of their own.
 
     Raises:
         ValueError: settings that do not go together, or an option out of range.
@@ -94,7 +100,8 @@ def parsed(
     config: list[Any] = []
     if config_type is not None:
         config.append(("config", Annotated[config_type, tyro.conf.arg(name="")], *_default(config_type, saved, default)))
-    fields = [*config, ("options", type(options), dataclasses.field(default_factory=lambda: options))]
+    kind: Any = Annotated[type(options), tyro.conf.arg(name="")] if flat else type(options)
+    fields = [*config, ("options", kind, dataclasses.field(default_factory=lambda: options))]
     read = read_settings(dataclasses.make_dataclass("Settings", fields), arguments, prog)
     read.options.check()
     return getattr(read, "config", None), read.options

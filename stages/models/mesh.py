@@ -4,7 +4,9 @@ Axes of a mesh: ``data`` splits rows only, ``fsdp`` rows and parameters, ``tenso
 one stands in ``sharding.py``.
 """
 
+import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
@@ -14,6 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 ROWS = PartitionSpec(("data", "fsdp"))
 """Of an array whose first axis is the row of a batch."""
+
+_STARTING = threading.RLock()
 
 
 class MeshConfig(BaseModel):
@@ -68,6 +72,17 @@ def mesh_of(parameters: Any) -> Mesh:
         return found
     arrays = [leaf for leaf in leaves if isinstance(leaf, jax.Array)]
     return make_mesh(MeshConfig(), [min(arrays[0].devices(), key=lambda device: device.id)] if arrays else None)
+
+
+def starting(mesh: Mesh) -> AbstractContextManager[Any]:
+    """Hold this while a program is started on a mesh, or arrays are moved onto it; not while they are waited for.
+
+    A program over several devices goes into the queue of each of them. Were two threads to start one at once, as engine and
+    trainer on a shared mesh would, one device might begin with the one and another with the other, and each wait for ever for
+    its partner in a collective operation. So programs are started one after another, and devices take turns in that order. On
+    a mesh of one device nobody waits.
+    """
+    return _STARTING if mesh.size > 1 else nullcontext()
 
 
 def row_sharding(mesh: Mesh) -> NamedSharding:

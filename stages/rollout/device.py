@@ -21,7 +21,7 @@ from jaxtyping import Array
 
 from stages.models.cache import Cache, empty_cache
 from stages.models.config import ModelConfig
-from stages.models.mesh import replicated
+from stages.models.mesh import replicated, starting
 from stages.models.sharding import cache_sharding
 from stages.models.transformer import Transformer
 from stages.roles import compiling
@@ -63,6 +63,18 @@ class Device:
         self.prefill_buckets = _agreeing(config.prefill_buckets, self._try_reading_in)
         self.decode_buckets = _agreeing(config.decode_buckets, self._try_decoding)
 
+    @property
+    def programs(self) -> Mapping[str, Any]:
+        """What steps run, by name and shape. Of an open device; to read."""
+        chunk = self._config.prefill_chunk
+        reading = {f"prefill {rows}x{chunk}": self._programs.read_in[rows] for rows in self.prefill_buckets}
+        return reading | {f"decode {rows}": self._programs.decode[rows] for rows in self.decode_buckets}
+
+    @property
+    def arrays(self) -> Mapping[str, Any]:
+        """What lies on the devices, by what it is. Of an open device, and of a moment at which it does nothing; to read."""
+        return {"weights": self.parameters.leaves, "keys and values": [self._cache, self._shelf]}
+
     def close(self) -> None:
         """Let go of the caches."""
         del self._cache, self._shelf
@@ -70,25 +82,27 @@ class Device:
     def move(self, move: Move) -> None:
         """Copy a row's cache into a slot, or let a slot and a row of the shelf change places."""
         slots, slot = self._config.slots, np.int32(move.slot)
-        if not isinstance(move, Copy):
-            place = np.int32(move.place - slots)
-            row = self._programs.row(self._cache, slot)
-            self._cache = self._programs.fetch(self._cache, self._shelf, place, slot)
-            self._shelf = self._programs.keep(self._shelf, row, place)
-        elif move.source < slots:
-            self._cache = self._programs.copy(self._cache, np.int32(move.source), slot)
-        else:
-            self._cache = self._programs.fetch(self._cache, self._shelf, np.int32(move.source - slots), slot)
+        with starting(self.parameters.mesh):
+            if not isinstance(move, Copy):
+                place = np.int32(move.place - slots)
+                row = self._programs.row(self._cache, slot)
+                self._cache = self._programs.fetch(self._cache, self._shelf, place, slot)
+                self._shelf = self._programs.keep(self._shelf, row, place)
+            elif move.source < slots:
+                self._cache = self._programs.copy(self._cache, np.int32(move.source), slot)
+            else:
+                self._cache = self._programs.fetch(self._cache, self._shelf, np.int32(move.source - slots), slot)
 
     def read_in(self, work: ReadIn) -> None:
         """Cache the keys and values of context tokens. Returns when the device is done, so that spans show its time."""
-        self._cache = jax.block_until_ready(
-            self._programs.read_in[len(work.lengths_R)](self.parameters.leaves, self._cache, work)
-        )
+        with starting(self.parameters.mesh):
+            self._cache = self._programs.read_in[len(work.lengths_R)](self.parameters.leaves, self._cache, work)
+        jax.block_until_ready(self._cache)
 
     def decode(self, work: Decode) -> Drawn:
         """Sample a token for every row, on the host; rows of length 0 hold noise."""
-        drawn, self._cache = self._programs.decode[len(work.ids_N)](self.parameters.leaves, self._cache, work)
+        with starting(self.parameters.mesh):
+            drawn, self._cache = self._programs.decode[len(work.ids_N)](self.parameters.leaves, self._cache, work)
         return Drawn(*map(np.asarray, drawn))
 
     def _try_reading_in(self, rows: int) -> list[np.ndarray]:

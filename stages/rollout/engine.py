@@ -12,6 +12,7 @@ changes no bit; which caches are lost depends on it too, and does: with ``evicti
 import asyncio
 import functools
 import threading
+from collections.abc import Mapping
 from typing import Any, Self
 
 from flax import nnx
@@ -233,6 +234,16 @@ class Engine:
     def parameters(self) -> nnx.State:
         """What is in force, in the engine's type and on its devices. Of an open engine; to read."""
         return self._device.parameters.tree
+
+    @property
+    def programs(self) -> Mapping[str, Any]:
+        """What its steps run, compiled, by name and shape. Of an open engine; to read."""
+        return self._device.programs
+
+    @property
+    def arrays(self) -> Mapping[str, Any]:
+        """What it has on its devices, by what it is. Of an open engine that samples nothing at the moment; to read."""
+        return self._device.arrays
 
     def statistics(self) -> EngineStatistics:
         """Counters since the engine opened."""

@@ -14,7 +14,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array
 
-from stages.models.mesh import mesh_of
+from stages.models.mesh import mesh_of, starting
 from stages.models.sharding import shardings
 from stages.models.transformer import Transformer
 from stages.rollout.weights import is_gone, matching_leaves
@@ -65,11 +65,12 @@ class Parameters:
     def place(self, leaves: Sequence[Any]) -> list[Any]:
         """Leaves in the engine's type and place, themselves where they are so already; returns once they are there."""
         dtype = jnp.dtype(self.config.dtype)
-        given = [leaf if leaf is None or leaf.dtype == dtype else _cast(leaf, dtype) for leaf in leaves]
-        placed = [
-            leaf if leaf is None or _is_placed(leaf, shape) else jax.device_put(leaf, shape.sharding)
-            for leaf, shape in zip(given, self.shapes, strict=True)
-        ]
+        with starting(self.mesh):
+            given = [leaf if leaf is None or leaf.dtype == dtype else _cast(leaf, dtype) for leaf in leaves]
+            placed = [
+                leaf if leaf is None or _is_placed(leaf, shape) else jax.device_put(leaf, shape.sharding)
+                for leaf, shape in zip(given, self.shapes, strict=True)
+            ]
         jax.block_until_ready([leaf for leaf in placed if not is_gone(leaf)])
         return placed
 

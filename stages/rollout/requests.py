@@ -1,6 +1,5 @@
 """What the engine refuses to be asked, before it is posted to the thread, where a value that fits no array ends all."""
 
-import math
 from numbers import Real
 
 import numpy as np
@@ -11,6 +10,8 @@ MOST = 2**31 - 1
 """Counts and versions are int32 on the device."""
 LEAST_TEMPERATURE = 1e-6
 """Below it divided logits are no float32 any more; what they would mean is what 0 does."""
+MOST_TEMPERATURE = float(np.finfo(np.float32).max)
+"""Above it a temperature is no float32; what it would mean is what any large one does."""
 
 
 def request_problem(request: SampleRequest, context_length: int, vocab_size: int, *, reads_text: bool) -> str | None:
@@ -59,9 +60,9 @@ def _draw_problem(request: SampleRequest) -> str | None:
     if not _is_count(request.max_tokens, 1):
         return f"expected max_tokens of at least 1; got {request.max_tokens!r}; end the turn instead of sampling nothing"
     temperature = request.temperature
-    if not isinstance(temperature, Real) or not (temperature == 0 or LEAST_TEMPERATURE <= temperature < math.inf):
-        least = f"{LEAST_TEMPERATURE:g}"
-        return f"expected a temperature of 0, or of {least} or more; got {temperature!r}; 0 takes the most likely token"
+    if not isinstance(temperature, Real) or not (temperature == 0 or LEAST_TEMPERATURE <= temperature <= MOST_TEMPERATURE):
+        ends = f"{LEAST_TEMPERATURE:g} to {MOST_TEMPERATURE:g}"
+        return f"expected a temperature of 0, or from {ends}; got {temperature!r}; 0 takes the most likely token"
     shares = (request.top_p, request.min_p)
     known = _is_count(request.top_k) and all(isinstance(share, Real) for share in shares)
     if not known or not 0.0 < request.top_p <= 1.0 or not 0.0 <= request.min_p <= 1.0:

@@ -1,8 +1,8 @@
 """What an engine tells the trace of a run: its steps, who sat in which slot, its rates. On the engine's thread alone.
 
 A step of a small model takes less than a millisecond. A slice for each would cost more than it shows, so short steps of a kind
-that follow on each other share one, which counts them. What a slice says is worked out on the writer's thread. Counters are
-written a few times a second; while the engine has nothing to do it tells nothing, and afterwards that it was idle.
+and size that follow on each other share one, which counts them. What a slice says is worked out on the writer's thread.
+Counters are written a few times a second; while the engine has nothing to do it tells nothing, and afterwards that it was idle.
 """
 
 import time
@@ -25,9 +25,10 @@ _EVERY_S = 0.25
 
 @dataclass(slots=True)
 class _Steps:
-    """Steps of one kind, one after another."""
+    """Steps of one kind and number of rows, one after another."""
 
     kind: Literal["prefill", "decode"]
+    rows: int
     began_s: float
     ended_s: float
     steps: int
@@ -59,17 +60,22 @@ class EngineTrace:
         self._before: EngineStatistics | None = None
         self._told: dict[str, float] = {}
 
-    def step(self, kind: Literal["prefill", "decode"], began_s: float, ended_s: float, tokens: int) -> None:
-        """The device made a step. Times of ``time.monotonic``."""
+    def step(self, kind: Literal["prefill", "decode"], rows: int, began_s: float, ended_s: float, tokens: int) -> None:
+        """The device made a step of so many rows, not all of which need have a token. Times of ``time.monotonic``."""
         run = self._run
-        if run and run.kind == kind and began_s - run.ended_s < _GAP_S and ended_s - run.began_s < _LONGEST_S:
+        if (
+            run
+            and (run.kind, run.rows) == (kind, rows)
+            and began_s - run.ended_s < _GAP_S
+            and ended_s - run.began_s < _LONGEST_S
+        ):
             run.ended_s = ended_s
             run.steps += 1
             run.tokens += tokens
             run.busy_s += ended_s - began_s
         else:
             self._close_run()
-            self._run = _Steps(kind, began_s, ended_s, 1, tokens, ended_s - began_s)
+            self._run = _Steps(kind, rows, began_s, ended_s, 1, tokens, ended_s - began_s)
         if ended_s - self._counted_s > _EVERY_S:
             self.hand_over()
             self._count(ended_s)
@@ -151,7 +157,7 @@ class EngineTrace:
 
 
 def _of_steps(steps: _Steps) -> tuple[str, Sequence[int], Mapping[str, Any]]:
-    args = {"steps": steps.steps, "tokens": steps.tokens, "busy_us": round(steps.busy_s * 1e6)}
+    args = {"rows": steps.rows, "steps": steps.steps, "tokens": steps.tokens, "busy_us": round(steps.busy_s * 1e6)}
     return steps.kind, (), args
 
 

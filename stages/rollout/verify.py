@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from jaxtyping import Array, UInt32
 
+from stages.models.mesh import mesh_of, starting
 from stages.models.names import named_leaves
 from stages.records import Weights
 from stages.rollout.engine import Engine
@@ -78,4 +79,6 @@ _cast_checksums = jax.jit(lambda leaf, dtype: checksums(leaf.astype(dtype)), sta
 
 
 def _checksums(leaf: Array, dtype: Any = None) -> tuple[int, ...]:
-    return tuple(np.asarray(_cast_checksums(leaf, leaf.dtype if dtype is None else dtype)).tolist())
+    with starting(mesh_of([leaf])):
+        sums = _cast_checksums(leaf, leaf.dtype if dtype is None else dtype)
+    return tuple(np.asarray(sums).tolist())

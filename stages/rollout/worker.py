@@ -6,7 +6,7 @@ It owns the schedule and the device. The event loop reaches it only through the 
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -81,15 +81,29 @@ class Worker:
         self._report([(self, None)])
         idle = True
         while (calls := self._take(idle)) is not None:
-            for call in calls:
-                call()
-            self._swap()
-            self._admit()
-            idle = self._held_back or not self._step()
-            if self._ended:
-                self._report(self._ended)
-                self._ended = []
+            idle = not self.round(calls)
         self._device.close()
+
+    def round(self, calls: Sequence[Callable[[], None]]) -> bool:
+        """Make what was posted, put weights in force, give out slots, make one step, and report what ended.
+
+        Apart from ``run``, so that a simulation plays the very rounds of an engine: its device then notes what a step takes.
+
+        Args:
+            calls: of the mailbox, in order.
+
+        Returns:
+            Whether there was a step to make; never while steps are held back.
+        """
+        for call in calls:
+            call()
+        self._swap()
+        self._admit()
+        busy = not self._held_back and self._step()
+        if self._ended:
+            ended, self._ended = self._ended, []
+            self._report(ended)
+        return busy
 
     def statistics(self) -> EngineStatistics:
         """The counters. Also safe from another thread: each is read at once, though not all at one moment."""
@@ -223,7 +237,7 @@ class Worker:
         self._prefilled += tokens
         self._prefill_s += ended_s - began_s
         if self._trace.on:
-            self._trace.step("prefill", began_s, ended_s, tokens)
+            self._trace.step("prefill", len(work.lengths_R), began_s, ended_s, tokens)
 
     def _decode(self, work: Decode) -> None:
         began_s = time.monotonic()
@@ -237,7 +251,7 @@ class Worker:
         self._busy += tokens
         self._decode_s += ended_s - began_s
         if self._trace.on:
-            self._trace.step("decode", began_s, ended_s, tokens)
+            self._trace.step("decode", len(work.lengths_N), began_s, ended_s, tokens)
         ended = self.schedule.commit_decode(work, drawn, self._version)
         if self._heard:
             self._tell(work, drawn)

@@ -11,7 +11,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 
 from stages.models.lora import trained
-from stages.models.mesh import mesh_of, replicated
+from stages.models.mesh import mesh_of, replicated, starting
 from stages.models.names import named_leaves
 from stages.models.sharding import shardings
 from stages.scoring.config import Memory
@@ -54,6 +54,11 @@ class Held:
         own, frozen = self._shapes
         return self._shaped(own, self._own_rests), self._shaped(frozen, self._frozen_rests)
 
+    @property
+    def arrays(self) -> tuple[Any, Any]:
+        """(trained, frozen) where they rest."""
+        return self._own, self._frozen
+
     def open(self) -> None:
         """Take the model's parameters as they are."""
         self._own = self._put(self._own, self._own_rests)
@@ -83,7 +88,8 @@ class Held:
         return self._put(own, False) if self._own_rests else own, self._put(frozen, False) if self._frozen_rests else frozen
 
     def _put(self, tree: Any, rests: bool) -> Any:
-        placed = jax.tree.map(lambda leaf, shape: jax.device_put(leaf, shape.sharding), tree, self._shaped(tree, rests))
+        with starting(self.mesh):
+            placed = jax.tree.map(lambda leaf, shape: jax.device_put(leaf, shape.sharding), tree, self._shaped(tree, rests))
         return jax.block_until_ready(placed)
 
     def _shaped(self, tree: Any, rests: bool) -> Any:

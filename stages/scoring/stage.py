@@ -15,7 +15,7 @@ The numbers of a member are those of any other group to rounding: where it lies 
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -31,7 +31,7 @@ from stages.batches.plan import Shape
 from stages.batches.rows import RowFiller
 from stages.models.critic import ActorCritic
 from stages.models.logprobs import target_logprobs
-from stages.models.mesh import row_sharding, shares_of_rows
+from stages.models.mesh import row_sharding, shares_of_rows, starting
 from stages.models.transformer import Transformer
 from stages.records import Episode, Group, Status, Weights
 from stages.roles import Role, compiling
@@ -83,6 +83,16 @@ class TokenScores:
     def resting(self) -> tuple[Any, Any]:
         """Shapes and places of what rests here between groups: (what is its own, what is frozen)."""
         return self._held.resting
+
+    @property
+    def programs(self) -> Mapping[str, Any]:
+        """What it runs, compiled, by name and shape. Of an open stage; to read."""
+        return {f"score {rows}x{length}": program for (rows, length), program in self._programs.items()}
+
+    @property
+    def arrays(self) -> Mapping[str, Any]:
+        """What it has, where it rests. Of an open stage; to read."""
+        return {"weights": self._held.arrays}
 
     async def __aenter__(self) -> Self:
         await anyio.to_thread.run_sync(self.open)
@@ -156,8 +166,10 @@ class TokenScores:
         filler = RowFiller(self._shapes)
         flat = np.full(sum(len(episode.ids) for episode in episodes), np.nan, np.float32)
         for rows in filler.add(units_of(episodes, self._config.row_length, self._fills)) + filler.flush():
-            spread = jax.device_put((rows.ids, rows.positions, rows.segments, rows.mask), row_sharding(self._held.mesh))
-            put(flat, rows, np.asarray(self._programs[rows.ids.shape](*parameters, *spread)))
+            with starting(self._held.mesh):
+                spread = jax.device_put((rows.ids, rows.positions, rows.segments, rows.mask), row_sharding(self._held.mesh))
+                scores = self._programs[rows.ids.shape](*parameters, *spread)
+            put(flat, rows, np.asarray(scores))
         return cut(flat, episodes)
 
     def _filled(self, episode: Episode, scores: np.ndarray) -> Episode:

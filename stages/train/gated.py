@@ -19,6 +19,7 @@ from stages.checkpoint.best import BestWeights
 from stages.checkpoint.store import BEST
 from stages.records import Batch, Weights
 from stages.train.gate import Gate, GateState
+from stages.train.learner import Learner
 from stages.train.metrics import StepRow
 from stages.train.trainer import Trainer, TrainerState
 
@@ -75,6 +76,11 @@ class Gated:
     def last_row(self) -> StepRow | None:
         """See ``Trainer.last_row``."""
         return self._trainer.last_row
+
+    @property
+    def learner(self) -> Learner:
+        """See ``Trainer.learner``."""
+        return self._trainer.learner
 
     def digest(self) -> str:
         """See ``Trainer.digest``."""

@@ -7,7 +7,7 @@ all of it where it has none. Everything lies on the mesh that the model's parame
 ``compile``, the gradient for each shape there is; rows of another shape are an error and never a compilation.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,7 +19,7 @@ from jax.sharding import NamedSharding
 from stages.batches.rows import Rows
 from stages.losses.tokens import Loss, Tokens
 from stages.models.lora import trained
-from stages.models.mesh import mesh_of, replicated, row_sharding, shares_of_rows
+from stages.models.mesh import mesh_of, replicated, row_sharding, shares_of_rows, starting
 from stages.roles import compiling, role_span
 from stages.train.config import TrainerConfig
 from stages.train.optimizer import num_updates
@@ -92,18 +92,23 @@ class Learner:
         Returns:
             Float32 [N, L]: log-probabilities of the targets under the parameters, on the device.
         """
-        arguments = self.parameters, self.accumulated, self._frozen, self._spread(rows), np.int32(version)
-        self.accumulated, logprobs = jax.block_until_ready(self._accumulate[rows.ids.shape](*arguments))
-        return logprobs
+        with starting(self._mesh):
+            arguments = self.parameters, self.accumulated, self._frozen, self._spread(rows), np.int32(version)
+            self.accumulated, logprobs = self._accumulate[rows.ids.shape](*arguments)
+        jax.block_until_ready(self.accumulated)
+        return jax.block_until_ready(logprobs)
 
     def logprobs(self, rows: Rows) -> np.ndarray:
         """float32 [N, L]: log-probabilities of the tokens of a micro-batch under the parameters as they are."""
-        return np.asarray(self._logprobs[rows.ids.shape](self.parameters, self._frozen, self._spread(rows)))
+        with starting(self._mesh):
+            logprobs = self._logprobs[rows.ids.shape](self.parameters, self._frozen, self._spread(rows))
+        return np.asarray(logprobs)
 
     def pulls(self, rows: Rows) -> tuple[Tokens, np.ndarray]:
         """What the loss reads of a micro-batch, and how it pulls at each log-probability; compiled only when it is asked."""
-        with jax.set_mesh(self._mesh):
-            return jax.device_get(self._made.pulls(self.parameters, self._frozen, self._spread(rows)))
+        with jax.set_mesh(self._mesh), starting(self._mesh):
+            pulls = self._made.pulls(self.parameters, self._frozen, self._spread(rows))
+        return jax.device_get(pulls)
 
     def update(self, divisor: float, bound: float) -> Outcome:
         """Change the parameters by what was accumulated, unless that is bad; then accumulate from zero again.
@@ -115,21 +120,37 @@ class Learner:
         Returns:
             What was done, on the host.
         """
-        self.parameters, state, self.accumulated, outcome = self._update(
-            self.parameters, self._state_on_device(), self.accumulated, np.float32(divisor), np.float32(bound)
-        )
+        state = self._state_on_device()
+        with starting(self._mesh):
+            self.parameters, state, self.accumulated, outcome = self._update(
+                self.parameters, state, self.accumulated, np.float32(divisor), np.float32(bound)
+            )
         self.state = self._at_rest(state)
         return jax.device_get(outcome)
 
     def publish(self) -> Any:
         """Let ``published`` be the parameters as they are now. Arrays that were published before stay what they are."""
-        self.published = self.parameters if self._publish is None else self._publish(self.parameters)
+        with starting(self._mesh):
+            self.published = self.parameters if self._publish is None else self._publish(self.parameters)
         return self.published
 
     @property
     def devices(self) -> Sequence[jax.Device]:
         """Those of the mesh that are this process's."""
         return [device for device in self._mesh.devices.flat if device.process_index == jax.process_index()]
+
+    @property
+    def programs(self) -> Mapping[str, Compiled]:
+        """What a step runs, by name and shape. Of one that has compiled; to read."""
+        by_shape = {"gradient": self._accumulate, "proximal": self._logprobs}
+        found = {f"{name} {rows}x{length}": made for name, all_ in by_shape.items() for (rows, length), made in all_.items()}
+        return found | {"update": self._update} | ({} if self._publish is None else {"publish": self._publish})
+
+    @property
+    def arrays(self) -> Mapping[str, Any]:
+        """What lies on the devices, by what it is; to read, not while a step is under way."""
+        weights = {"weights": [self.parameters, self._frozen], "weights, as published": self.published}
+        return weights | {"optimizer state": self.state, "gradient": self.accumulated}
 
     @property
     def num_updates(self) -> int:
@@ -156,7 +177,7 @@ class Learner:
         if self._config.optimizer_memory == "device":
             return state
         with role_span("transfer", what="optimizer state", to="host"):
-            return jax.block_until_ready(jax.device_put(state, self._made.state_at_rest))
+            return self._moved(state, self._made.state_at_rest)
 
     def _state_on_device(self) -> Any:
         """As the update takes and donates it: the arrays at rest themselves, or a copy of those in the host's memory."""
@@ -164,7 +185,12 @@ class Learner:
             return self.state
         with role_span("transfer", what="optimizer state", to="device"):
             places = jax.tree.map(lambda leaf: leaf.sharding, self._made.state)
-            return jax.block_until_ready(jax.device_put(self.state, places))
+            return self._moved(self.state, places)
+
+    def _moved(self, state: Any, places: Any) -> Any:
+        with starting(self._mesh):
+            moved = jax.device_put(state, places)
+        return jax.block_until_ready(moved)
 
     def _compiled(self, name: str, shape: tuple[int, ...], jitted: Any, *arguments: Any) -> Compiled:
         self.num_compilations += 1

@@ -37,14 +37,7 @@ from stages.train.config import TrainerConfig
 from stages.train.digest import digest_of
 from stages.train.following import FollowConfig, Following
 from stages.train.learner import Learner, check_rows
-from stages.train.metrics import (
-    StepMeter,
-    StepRow,
-    Updated,
-    skip_reason,
-    step_metrics,
-    warning,
-)
+from stages.train.metrics import StepMeter, StepRow, Updated, skip_reason, step_metrics, warning
 from stages.train.minibatches import Minibatch, of_step, order
 from stages.train.norms import bound, known, no_norms, window, with_norm
 from stages.train.optimizer import learning_rate
@@ -217,6 +210,11 @@ class Trainer:
         """
         policy, critic = parted(self._model, self._learner.published)
         return Weights(policy, critic, None if self._following is None else self._following.published)
+
+    @property
+    def learner(self) -> Learner:
+        """Its programs and arrays. Open trainers only; to read, on the trainer's thread."""
+        return self._learner
 
     def digest(self) -> str:
         """Stands for all bits of what is trained, in float32; see ``digest_of`` for what it costs."""

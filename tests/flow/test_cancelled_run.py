@@ -81,7 +81,7 @@ def test_a_second_cancel_does_not_block_the_loop_while_a_thread_ends():
         return run
 
     assert asyncio.run(main()).summary().status == "suspended"
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("headrace-")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("headrace-stage")]
 
 
 def test_a_cancel_while_stages_are_opened_closes_those_that_are_open():

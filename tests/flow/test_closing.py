@@ -287,7 +287,7 @@ def test_a_thread_past_its_deadline_is_given_up_and_its_worker_goes_on():
     node = run.summary().nodes["stage"]
     assert got == [1, 2, 3, 5, 6, 7, 9]
     assert (node.dropped, node.lost) == ({"DeadlineExceeded": 3}, {"late result": 3})
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("headrace-")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("headrace-stage")]
 
 
 def test_a_stage_whose_threads_hang_again_and_again_ends_the_run():
@@ -300,7 +300,7 @@ def test_a_stage_whose_threads_hang_again_and_again_ends_the_run():
     assert normal(caught.value.__notes__[-1]) == "leftover tasks: thread of stage in <lambda> (test_closing.py:N), 12 times"
     may_end.set()
     for thread in threading.enumerate():
-        if thread.name.startswith("headrace-"):
+        if thread.name.startswith("headrace-stage"):
             thread.join(10)
 
 

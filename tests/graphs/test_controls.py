@@ -68,12 +68,12 @@ def test_a_short_run_learns_from_true_rewards(warm: Any) -> None:
 
 
 def test_a_short_run_gains_nothing_from_shuffled_rewards(warm: Any) -> None:
-    before, after = asyncio.run(gain(settings(steps=10, rewards="shuffled"), warm))
+    before, after = asyncio.run(gain(settings(steps=6, rewards="shuffled"), warm))
     assert after - before < 0.05
 
 
 def test_nothing_is_solved_with_the_tool_switched_off(warm: Any) -> None:
-    before, after = asyncio.run(gain(settings(steps=10, tool="off"), warm))
+    before, after = asyncio.run(gain(settings(steps=4, tool="off"), warm))
     assert max(before, after) < 0.3
 
 

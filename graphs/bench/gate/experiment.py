@@ -12,11 +12,11 @@ from graphs.bench.gate.trials import (
     TrialsConfig,
     changes_of,
     program_config,
-    scored,
     tried,
     warmed,
 )
 from graphs.bench.gate.verdict import Judged, Trial, judge
+from graphs.bench.learnable import scored
 from graphs.report.plots import Plot
 from graphs.report.series import Series
 from stages.scores import Score

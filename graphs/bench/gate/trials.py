@@ -4,38 +4,21 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-from flax import nnx
 from pydantic import BaseModel, ConfigDict, Field
 
 from flow import Run
 from graphs.bench.gate.verdict import Trial
+from graphs.bench.learnable import SAMPLING, beginning_here, learnable, parts_of, scored, trainer_of, warm
 from graphs.bench.witnessed import SeenStep, witnessed
-from graphs.calculator import VOCABULARY, CalculatorConfig, calculator
+from graphs.calculator import CalculatorConfig
 from graphs.evaluate import EvaluateConfig
 from graphs.heldout_config import HeldoutConfig
 from graphs.parts import Parts
-from graphs.program import evaluation
 from graphs.rl import rl
 from graphs.rl_config import RlConfig
-from graphs.seeds import seeded
-from graphs.sft import SftConfig, sft
-from stages.agents.sampling import SamplingConfig
-from stages.models.config import ModelConfig, RotaryConfig
-from stages.rollout.config import EngineConfig
-from stages.scores import Score
-from stages.tasks.arithmetic import ArithmeticConfig, demonstrations
 from stages.tools.delay import DelayConfig
-from stages.train.config import TrainerConfig
 from stages.train.gate import Gate, GateConfig
 from stages.train.stop import stop_in
-
-SAMPLING = SamplingConfig(max_tokens_per_turn=8, max_turns=3)
-ROW = 64
-"""Tokens of the longest episode, and more."""
-SHARE_WITH_TOOL = 0.35
-"""Share of the demonstrations that ask the tool: what reinforcement learning has to make the rule."""
 
 
 class TrialsConfig(BaseModel):
@@ -67,36 +50,21 @@ class TrialsConfig(BaseModel):
 
 
 def program_config(config: TrialsConfig) -> CalculatorConfig:
-    """The calculator on products of two digits and one, which a decoder of two layers learns in half a minute."""
+    """The small calculator."""
     most = max(config.concurrency)
-    warm = TrainerConfig(
-        row_length=ROW, rows_per_microbatch=8, learning_rate=3e-3, warmup_steps=10, schedule="cosine",
-        decay_steps=max(config.warm_steps - 10, 1), final_share=0.05,
-    )  # fmt: skip
-    trainer = TrainerConfig(
-        row_length=ROW, rows_per_microbatch=8, learning_rate=config.learning_rate, warmup_steps=2, epsilon=1e-2, beta2=0.99
-    )
-    return seeded(
-        CalculatorConfig(
-            seed=config.seed,
-            tasks=ArithmeticConfig(digits=(2, 1)),
-            num_train_tasks=1024,
-            delay=DelayConfig(scale_s=0.03, shape=1.2, max_s=0.6),
-            model=ModelConfig(
-                vocab_size=VOCABULARY, width=64, num_layers=2, num_heads=4, num_kv_heads=4, head_size=16, mlp_width=192,
-                rotary=RotaryConfig(base=10.0), context_length=48,
-            ),
-            # A slot for every episode at once, those of evaluations included: nothing is evicted, no bit depends on timing.
-            engine=EngineConfig(slots=most + most // 2, context_length=48, prefill_rows=16, prefill_chunk=16),
-            warm_start=SftConfig(steps=config.warm_steps, examples_per_step=32, trainer=warm),
-            evaluate=EvaluateConfig(num_tasks=config.num_tasks, max_concurrency=most, sampling=SAMPLING),
-            rl=RlConfig(
-                steps=config.steps, groups_per_step=config.groups_per_step, group_size=8,
-                max_concurrency=config.concurrency[0], sampling=SAMPLING, trainer=trainer,
-                heldout=HeldoutConfig(every=config.evaluate_every, num_tasks=config.num_tasks // 2, max_concurrency=most // 2),
-                gate=GateConfig(heldout_drop=config.tolerance),
-            ),
-        )
+    return learnable(
+        seed=config.seed,
+        warm_steps=config.warm_steps,
+        delay=DelayConfig(scale_s=0.03, shape=1.2, max_s=0.6),
+        # A slot for every episode at once, those of evaluations included: nothing is evicted, no bit depends on timing.
+        slots=most + most // 2,
+        evaluate=EvaluateConfig(num_tasks=config.num_tasks, max_concurrency=most, sampling=SAMPLING),
+        rl=RlConfig(
+            steps=config.steps, groups_per_step=config.groups_per_step, group_size=8, max_concurrency=config.concurrency[0],
+            sampling=SAMPLING, trainer=trainer_of(config.learning_rate),
+            heldout=HeldoutConfig(every=config.evaluate_every, num_tasks=config.num_tasks // 2, max_concurrency=most // 2),
+            gate=GateConfig(heldout_drop=config.tolerance),
+        ),
     )  # fmt: skip
 
 
@@ -123,14 +91,9 @@ KEPT = "the same, its gate keeps the best"
 async def warmed(config: TrialsConfig) -> Parts:
     """Model, engine and tasks, the model after the warm start; ``load`` puts it back to that."""
     asked = program_config(config)
-    parts = calculator(asked).parts
-    assert parts is not None
-    parts.load()
-    examples = demonstrations(asked.tasks, 0, 1000, SHARE_WITH_TOOL)
-    await Run(sft(asked.warm_start, parts, examples).build(quiet=True)).finish()
-    warm = jax.tree.map(jnp.array, nnx.state(parts.model, nnx.Param))
-    load = lambda: nnx.update(parts.model, jax.tree.map(jnp.array, warm))  # noqa: E731 - a way back
-    return Parts(**{**vars(parts), "load": load})
+    parts = parts_of(asked)
+    await warm(asked, parts)
+    return beginning_here(parts)
 
 
 async def tried(name: str, config: TrialsConfig, parts: Parts) -> Trial:
@@ -161,15 +124,6 @@ async def tried(name: str, config: TrialsConfig, parts: Parts) -> Trial:
         step_s=statistics.median(float(step.row["step_s"] or 0.0) for step in steps), stopped=stopped,
         evaluations=tuple(watcher.found), best=best, digests=tuple(step.digest for step in steps), lag=max(lags, default=0),
     )  # fmt: skip
-
-
-async def scored(config: CalculatorConfig, parts: Parts) -> Score:
-    """The model as it is, on the held-out tasks."""
-    phase = evaluation("score", config.evaluate, parts)
-    graph = phase.make(None)
-    await phase.prepare()
-    await Run(graph.build(quiet=True)).finish()
-    return phase.result()["score_detail"]
 
 
 class _Evaluations:

@@ -44,6 +44,7 @@ FLAGS = {
 def main(gguf: str) -> None:
     """Whatever is missing, in order."""
     LOGS.mkdir(parents=True, exist_ok=True)
+    print(f"peers: {', '.join([*PACKAGES, *PACKAGES_TRL, *PACKAGES_TUNIX, CARRIER])}", flush=True)
     for folder, packages in ((ENVIRONMENT, PACKAGES), (TRL, PACKAGES_TRL), (TUNIX, PACKAGES_TUNIX)):
         make_environment(folder, packages)
     if not SERVER.exists():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stages.policy import SampleRequest
@@ -36,8 +36,8 @@ def problem_of(**changes) -> str | None:
         ({"ids": np.array([29])}, "from 0 to 28; got 29 to 29"),
         ({"max_tokens": 0}, "max_tokens of at least 1; got 0"),
         ({"max_tokens": 2**31}, "max_tokens of at least 1; got 2147483648"),
-        ({"temperature": None}, "temperature of 0, or of 1e-06 or more; got None"),
-        ({"temperature": 1e-38}, "temperature of 0, or of 1e-06 or more; got 1e-38"),
+        ({"temperature": None}, r"temperature of 0, or from 1e-06 to 3.40282e\+38; got None"),
+        ({"temperature": 1e-38}, r"temperature of 0, or from 1e-06 to 3.40282e\+38; got 1e-38"),
         ({"temperature": float("nan")}, "got nan"),
         ({"top_k": 2**31}, "top_k=2147483648, top_p=1.0"),
         ({"top_k": 2.5}, "top_k=2.5"),
@@ -58,6 +58,7 @@ def test_what_cannot_be_served_is_told_with_what_was_got(changes, words):
         raise ValueError(problem_of(**changes))
 
 
+@example({"temperature": 3.4028235677973366e38})  # the least that float32 rounds to infinity
 @given(
     st.fixed_dictionaries(
         {},
