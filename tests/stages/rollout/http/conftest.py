@@ -9,6 +9,7 @@ import contextlib
 import json
 import select
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -64,6 +65,11 @@ class Fake(ThreadingHTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         self.connections.append(request)
         super().process_request(request, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that its client has reset is no error of a server."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
     def stop(self) -> None:
         """As a process that ends: connections end too."""
