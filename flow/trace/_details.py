@@ -10,6 +10,9 @@ _FLOW, _DOUBLE = Struct("<Q").unpack_from, Struct("<d").unpack_from
 _ARGS_FIELD, _FLOWS_FIELD = 4, 47
 _NAME_IID, _BOOL, _INT, _FLOAT, _TEXT, _NAME = 1, 2, 4, 5, 6, 10
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
+_ARG = _ARGS_FIELD << 3 | _BYTES
+_NUMBERED, _WHOLE, _WORDS = _NAME_IID << 3, _INT << 3, _TEXT << 3 | _BYTES
+"""Beginnings of the parts that an argument is made of as ``PerfettoWriter`` has it: a numbered name, then one value."""
 
 
 def details_of(content: bytes, at: int, stop: int, arg_names: Mapping[int, str]) -> Details:
@@ -24,6 +27,11 @@ def details_of(content: bytes, at: int, stop: int, arg_names: Mapping[int, str])
     args: dict[str, Argument] = {}
     flows: list[int] = []
     while at < stop:
+        if content[at] == _ARG and content[at + 1] < 128:  # nearly all that there is: spares two calls
+            end = at + 2 + content[at + 1]
+            name, value = _argument(content, at + 2, end, arg_names)
+            args[name], at = value, end
+            continue
         tag, at = varint_at(content, at)
         field, kind = tag >> 3, tag & 7
         if kind == _FIXED64:
@@ -60,6 +68,12 @@ def varint_at(content: bytes, at: int) -> tuple[int, int]:
 
 def _argument(content: bytes, at: int, stop: int, arg_names: Mapping[int, str]) -> tuple[str, Argument]:
     name, value = "", ""
+    if content[at] == _NUMBERED and content[at + 1] < 128:
+        name, kind, at = arg_names[content[at + 1]], content[at + 2], at + 2
+        if kind == _WHOLE and at + 2 == stop:
+            return name, content[at + 1]
+        if kind == _WORDS and at + 2 + content[at + 1] == stop:
+            return name, content[at + 2 : stop].decode()
     while at < stop:
         tag, at = varint_at(content, at)
         field, kind = tag >> 3, tag & 7
