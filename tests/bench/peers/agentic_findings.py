@@ -16,6 +16,7 @@ TIMES = {"tunix": 5.0, "TRL": 3.0}
 COMPARED: Mapping[Setting, str] = {"single": "single turn", "turns": "three turns, slow tools"}
 TITLES: Mapping[Setting, str] = {
     "single": "Single turn",
+    "even": "Single turn with lengths that hardly differ",
     "turns": "Several turns with tools of 50 ms, 500 ms and 5 s",
     "failing": "The same, and a share of the episodes fails",
     "pretrained": "Single turn of SmolLM2-135M",
@@ -212,9 +213,11 @@ def _notes(config: PeersConfig) -> list[str]:
     return [
         "All systems load the same weights, letters as tokens, tasks, response budget, group size, learning rate (Adam, "
         "clipped at norm 1), clipped token-mean loss without a reference, and number of updates. The policy is a llama of "
-        "4 layers and width 128 that was shown random words. A task's delays and failures are the same in all systems, a "
-        f"call takes {config.delays.mean_s:.2f} s on average. headrace trains the tasks in an order of its own, the others "
-        "in theirs.",
+        "4 layers and width 128 that was shown random words, whose lengths have a deviation of the logarithm of "
+        f"{config.spread:g}, as the lengths of real replies have a long tail; of {config.even_spread:g} where they hardly "
+        "differ, which is what batches of a fixed size are best at. Words earn the same whatever their length. A task's "
+        f"delays and failures are the same in all systems, a call takes {config.delays.mean_s:.2f} s on average. headrace "
+        "trains the tasks in an order of its own, the others in theirs.",
         "Every figure is worked out of what a system's process told of itself, by the same rules. Held-out scores are all "
         "by headrace's engine, from the weights that a training left.",
         "headrace has a lag of at most 1 version, or is strictly on-policy like TRL, grpo_sync, and tunix where it is not a "

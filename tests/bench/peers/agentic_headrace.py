@@ -47,8 +47,10 @@ from stages.train.config import TrainerConfig
 
 ROTARY_BASE = 1_000_000.0
 """What tunix's Llama turns positions with, whatever its configuration says."""
-WRITTEN = 128
+WRITTEN = 256
 """Tokens of the longest conversation that the policy is shown, and of the longest that it may have."""
+MEDIAN, SHORTEST, LONGEST = 12, 4, 96
+"""Letters of a turn that it is shown."""
 COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
@@ -231,19 +233,19 @@ async def write(workload: Workload, folder: Path) -> None:
     parts = make_parts(workload, model, EngineConfig(), Events(os.devnull))
     rate = rates(workload, WRITTEN).model_copy(update={"learning_rate": 3e-3, "warmup_steps": 5})
     config = SftConfig(steps=60, examples_per_step=32, seed=0, trainer=rate)
-    await Run(sft(config, parts, examples(512)).build(quiet=True)).finish()
+    await Run(sft(config, parts, examples(512, workload.spread)).build(quiet=True)).finish()
     write_huggingface(model, folder)
 
 
-def examples(num: int) -> tuple[Example, ...]:
-    """Conversations in which random letters are said, few or many: the lengths have a heavy tail."""
+def examples(num: int, spread: float) -> tuple[Example, ...]:
+    """Conversations in which random letters are said, few or many, with a tail as heavy as ``Workload.spread``."""
     chance = random.Random(0)
 
     def word(length: int) -> str:
         return "".join(chance.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(length))
 
     def said() -> str:
-        return word(min(max(round(chance.lognormvariate(2.3, 0.5)), 3), 40))
+        return word(min(max(round(MEDIAN * chance.lognormvariate(0.0, spread)), SHORTEST), LONGEST))
 
     return tuple(
         Example(

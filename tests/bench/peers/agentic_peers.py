@@ -25,7 +25,7 @@ from agentic_findings import TITLES, Trial, best, findings
 from agentic_pretrained import write_pretrained
 from agentic_process import Ended, run
 from agentic_settings import Choice, PeersConfig, Setting, choices, heldout_of, size_of, workload_of
-from agentic_world import write
+from agentic_world import Workload, write
 from install import LOGS, MODEL, PYTHON_TRL, PYTHON_TUNIX
 
 from graphs.bench.delays import DelaysConfig
@@ -76,7 +76,7 @@ class Place:
 
     def __init__(self, config: PeersConfig, folder: Path, gguf: Path | None) -> None:
         self._config, self._folder = config, folder
-        self._model, self._pretrained = folder / "model", folder / "pretrained" / "model"
+        self._model, self._even, self._pretrained = folder / "model", folder / "even", folder / "pretrained" / "model"
         if "pretrained" in config.settings:
             if gguf is None:
                 raise SystemExit(
@@ -84,14 +84,22 @@ class Place:
                 )
             write_pretrained(gguf, MODEL / "hf", self._pretrained)
         self._weights: dict[tuple[Setting, str, str], Path] = {}
-        write(heldout_of(config, 1, self._model), folder / "write.json")
-        ended = self._ours("write", folder / "write.json", self._model)
+        self._written(workload_of(config, "single", self._model, self._pretrained))
+        if "even" in config.settings:
+            self._written(workload_of(config, "even", self._even, self._pretrained))
+
+    def _written(self, workload: Workload) -> None:
+        """Write the model of a workload."""
+        file = self._folder / "write.json"
+        write(workload, file)
+        ended = self._ours("write", file, Path(workload.model))
         if ended.code != 0:
             raise RuntimeError(f"expected the model to be written, got exit code {ended.code}:\n{ended.tail}")
 
     def trial(self, setting: Setting, choice: Choice) -> Trial:
         """A training; one that breaks is begun again, one that hangs is not."""
-        workload = workload_of(self._config, setting, self._model, self._pretrained)
+        model = self._even if setting == "even" else self._model
+        workload = workload_of(self._config, setting, model, self._pretrained)
         file = self._folder / f"{setting}.json"
         write(workload, file)
         codes: list[int | None] = []
@@ -128,7 +136,7 @@ class Place:
         """A folder with the weights that are to be scored in so many turns."""
         wanted = self._folder / f"scored-{turns}"
         for setting, trials in found.items():
-            if setting == "pretrained" or (setting == "single") != (turns == 1):
+            if setting in ("even", "pretrained") or (setting == "single") != (turns == 1):
                 continue
             wanted.mkdir(exist_ok=True)
             if not (wanted / f"before-{turns}").exists():

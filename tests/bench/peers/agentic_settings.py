@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from graphs.bench.delays import DelaysConfig, delay_of, fails_at_once
 from stages.text.characters import CharacterVocabulary
 
-Setting = Literal["single", "turns", "failing", "pretrained"]
+Setting = Literal["single", "even", "turns", "failing", "pretrained"]
 SYSTEMS = ("headrace", "grpo_sync", "tunix", "TRL")
 PROMPT = 6
 """Letters of a prompt; three marks stand around it."""
@@ -25,8 +25,9 @@ class PeersConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    settings: tuple[Setting, ...] = ("single", "turns", "failing", "pretrained")
-    """Which: single turn; three turns with slow tools; the same with episodes that fail; a single turn of SmolLM2-135M."""
+    settings: tuple[Setting, ...] = ("single", "even", "turns", "failing", "pretrained")
+    """Which: single turn; the same with lengths that hardly differ; three turns with slow tools; the same with episodes that
+    fail; a single turn of SmolLM2-135M."""
     systems: tuple[str, ...] = SYSTEMS
     """Which, by name."""
     group_size: int = Field(default=8, ge=2)
@@ -43,8 +44,12 @@ class PeersConfig(BaseModel):
     """Of the answer to a turn that is not the last one."""
     failing: float = Field(default=0.05, gt=0, lt=1)
     """Share of the episodes that fail when their first turn is to be answered, in the setting that has such."""
-    response_tokens: int = Field(default=96, ge=8)
+    response_tokens: int = Field(default=192, ge=8)
     """Most tokens of an episode after its prompt."""
+    spread: float = Field(default=0.8, ge=0)
+    """Deviation of the logarithm of the letters in a turn: with 0.8 the longest of a hundred has five times the mean."""
+    even_spread: float = Field(default=0.1, ge=0)
+    """The same where lengths hardly differ."""
     learning_rate: float = Field(default=1e-3, gt=0)
     """Of Adam; a hundredth of it for SmolLM2."""
     heldout: int = Field(default=32, ge=1)
@@ -104,7 +109,9 @@ def _headrace(setting: Setting, episodes: int) -> list[Choice]:
     strict, sync = choice("headrace", "strictly on-policy", 0, episodes), choice("grpo_sync", "", 0, episodes, "batch")
     if setting == "pretrained":
         return [ahead]
-    return [ahead, sync] if setting == "failing" else [ahead, half, strict, sync]
+    if setting == "failing":
+        return [ahead, sync]
+    return [ahead, half, strict] if setting == "even" else [ahead, half, strict, sync]
 
 
 def _tunix(setting: Setting, episodes: int, groups: int) -> list[Choice]:
@@ -117,6 +124,8 @@ def _tunix(setting: Setting, episodes: int, groups: int) -> list[Choice]:
 
     if setting == "single":
         return [choice(f"{at_once} at once", at_once) for at_once in (1, 4, 8, 16)]
+    if setting == "even":
+        return [choice("8 at once", 8)]
     if setting == "turns":
         return [
             choice("16 at once, budgets as they are", 16, budget="exact"),
@@ -136,15 +145,18 @@ def _trl(setting: Setting, episodes: int) -> list[Choice]:
     def choice(label: str, micro: int = episodes, ready: bool = True, threads: int | None = None) -> Choice:
         return Choice("TRL", label, "agentic_trl.py", {"micro": micro, "ready": ready, "threads": threads}, {})
 
-    if setting == "single":
-        return [choice("two threads"), choice("one thread", threads=1)]
+    if setting in ("single", "even"):
+        few = choice("one thread, micro-batches of a quarter", micro=max(1, episodes // 4), threads=1)
+        return [choice("two threads"), choice("one thread", threads=1), few]
     if setting == "turns":
         return [
             choice("whoever is ready"),
             choice("whoever is ready, one thread", threads=1),
             choice("turn by turn", ready=False),
         ]
-    return [choice("whoever is ready")] if setting == "failing" else [choice("micro-batches of 8", micro=min(8, episodes))]
+    if setting == "failing":
+        return [choice("whoever is ready"), choice("whoever is ready, one thread", threads=1)]
+    return [choice("micro-batches of 8", micro=min(8, episodes))]
 
 
 def workload_of(config: PeersConfig, setting: Setting, model: Path, pretrained: Path) -> Workload:
@@ -172,6 +184,7 @@ def workload_of(config: PeersConfig, setting: Setting, model: Path, pretrained: 
         prompt_tokens=PROMPT + 3,
         response_tokens=32 if large else config.response_tokens,
         learning_rate=config.learning_rate / 100 if large else config.learning_rate,
+        spread=config.even_spread if setting == "even" else config.spread,
         seed=config.seed,
     )
 

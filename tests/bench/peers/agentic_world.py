@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 VOWELS = frozenset("aeiou")
-FEWEST, MOST = 8, 16
-"""Letters of a turn: with fewer, missing ones count as other letters; with more, all of it counts less. So lengths stay as they
-were when the policy learns, and systems that learn at other speeds still do the same work."""
+FEWEST = 8
+"""Letters of a turn: with fewer, missing ones count as other letters. Beyond that a turn earns the same whatever its length, so
+lengths stay about as they were while the policy learns, and systems that learn at other speeds do the same work."""
 MARKS = re.compile(r"(<\|[a-z]+\|>)")
 
 
@@ -58,6 +58,7 @@ class Workload(NamedTuple):
         prompt_tokens: of the longest prompt.
         response_tokens: most of an episode after its prompt, what the world says included.
         learning_rate: of Adam.
+        spread: deviation of the logarithm of the lengths that the policy is shown before.
         seed: of all sampling.
     """
 
@@ -71,6 +72,7 @@ class Workload(NamedTuple):
     prompt_tokens: int
     response_tokens: int
     learning_rate: float
+    spread: float
     seed: int
 
 
@@ -114,7 +116,7 @@ def between(answer: str) -> str:
 
 def worth(text: str) -> float:
     """What a turn earns."""
-    return sum(letter in VOWELS for letter in text) / max(len(text), FEWEST) * min(1.0, MOST / max(len(text), 1))
+    return sum(letter in VOWELS for letter in text) / max(len(text), FEWEST)
 
 
 class Play:
