@@ -14,7 +14,7 @@ from graphs.bench.recovery.interrupted import INTERRUPTIONS, TAKEN, middle_of
 from graphs.bench.recovery.left import MARK, children_of, files_in, left_of, partial_in
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_training_that_is_killed_ends_as_one_that_nobody_interrupts_and_leaves_nothing():
     """SIGKILL between the end of an episode and its note; the others are for make soak, and for the benchmark."""
     found = RECOVERY.run(RECOVERY.short, lambda done, total, what: None)

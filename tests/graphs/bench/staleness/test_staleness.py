@@ -18,7 +18,7 @@ class Stopped(Exception):
     """The study was interrupted."""
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_an_interrupted_study_goes_on_and_says_what_holds_at_any_speed(tmp_path: Path):
     config = STALENESS.short.model_copy(update={"folder": tmp_path})
     alone, kept = config.model_copy(update={"pipelines": None}), {0: Kept(config, 0)}

@@ -29,7 +29,7 @@ def found() -> tuple[Findings, list[tuple[int, int, str]]]:
     return TOPOLOGY.run(TOPOLOGY.short, lambda done, total, what: told.append((done, total, what))), told
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_every_topology_comes_to_the_same_and_everything_on_the_devices_is_accounted_for(
     found: tuple[Findings, list[tuple[int, int, str]]],
 ) -> None:
@@ -43,7 +43,7 @@ def test_every_topology_comes_to_the_same_and_everything_on_the_devices_is_accou
     assert all("<svg" in drawn(plot).svg for plot in findings.plots)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_bytes_and_memory_are_those_worked_out_from_the_shape_of_the_model(
     found: tuple[Findings, list[tuple[int, int, str]]],
 ) -> None:
